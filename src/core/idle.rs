@@ -1,0 +1,63 @@
+//! What a host lends the core so that one thread can wait: a sleep, a park on a line, and the means
+//! to end either from another thread.
+
+use super::line::CompletionLine;
+use super::time::{DurNs, MonoNs};
+use core::task::Waker;
+
+/// How one thread idles. The host implements it; the core never blocks otherwise.
+pub trait Idle {
+    /// Sleeps until `at` on the clock that the reactor uses. May return earlier, and does where the
+    /// [`unparker`](Self::unparker) was used since the last sleep or park began.
+    fn sleep_until(&mut self, at: MonoNs);
+
+    /// Idles until `ready(line)` holds or `bound` has passed, and returns what `ready(line)` said
+    /// last. May return earlier, and does where the [`unparker`](Self::unparker) was used.
+    ///
+    /// `ready` is cheap, depends on more than the line, and may be called any number of times.
+    /// A hardware monitor arms on `line`, calls `ready`, and only then waits.
+    fn park_line<R: Fn(&CompletionLine) -> bool>(
+        &mut self,
+        line: &CompletionLine,
+        ready: R,
+        bound: DurNs,
+    ) -> bool;
+
+    /// A waker that ends this thread's sleep or park from any thread, or makes the next one return
+    /// at once. It alone decides whether that takes a system call: none where the thread is not
+    /// asleep in the kernel. Provided: none, and then a foreign wake is found within the park bound.
+    fn unparker(&self) -> Option<Waker> {
+        None
+    }
+
+    /// A function that tells threads apart: it answers the calling thread's token, which is not 0
+    /// and which no other live thread has. With it an executor knows a wake of its own thread from
+    /// a foreign one and spares it every atomic read-modify-write. Provided: none, and then every
+    /// wake is treated as foreign.
+    fn thread_token(&self) -> Option<fn() -> usize> {
+        None
+    }
+}
+
+impl<I: Idle + ?Sized> Idle for &mut I {
+    fn sleep_until(&mut self, at: MonoNs) {
+        (**self).sleep_until(at);
+    }
+
+    fn park_line<R: Fn(&CompletionLine) -> bool>(
+        &mut self,
+        line: &CompletionLine,
+        ready: R,
+        bound: DurNs,
+    ) -> bool {
+        (**self).park_line(line, ready, bound)
+    }
+
+    fn unparker(&self) -> Option<Waker> {
+        (**self).unparker()
+    }
+
+    fn thread_token(&self) -> Option<fn() -> usize> {
+        (**self).thread_token()
+    }
+}

@@ -1,0 +1,13 @@
+//! What waiting is made of: no standard library, no vendor, no runtime, no unsafe code, no statics.
+#![forbid(unsafe_code)]
+
+pub(crate) mod doorbell;
+pub(crate) mod error;
+pub(crate) mod estimate;
+pub(crate) mod idle;
+pub(crate) mod line;
+pub(crate) mod plan;
+pub(crate) mod pool;
+pub(crate) mod port;
+mod sync;
+pub(crate) mod time;

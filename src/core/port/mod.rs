@@ -1,0 +1,96 @@
+//! Ports: what a wait may do with one point of one stream, and the waits themselves.
+//!
+//! [`CompletionPort`] is the contract that [`wait`] drives. [`DeviceStream`] is what a vendor's stream
+//! can do; [`ThreadPort`] and [`ReactorPort`] make a port of any of them, one parking the thread,
+//! the other awaiting a [`Reactor`](crate::Reactor). No backend has a waiting loop of its own.
+
+mod inline;
+mod stream;
+
+pub use inline::run_inline;
+pub use stream::DeviceStream;
+
+use super::time::DurNs;
+
+/// One point of one stream that a [`wait`] can wait for.
+///
+/// # What a query asks
+///
+/// Before [`arm`](Self::arm), [`query`](Self::query) is the status of everything queued. After it,
+/// `query` is the status of what was queued before the armed store, and not of what came after:
+/// otherwise a program that queues ahead would never see a wait end. [`begin`](Self::begin) returns
+/// to the first meaning.
+///
+/// # Errors
+///
+/// An error of any method is the wait's error, at once and unchanged.
+#[allow(async_fn_in_trait, reason = "waits run on one thread; their futures need not be Send")]
+pub trait CompletionPort {
+    /// What the device's status can say instead of done or pending.
+    type Error;
+
+    /// A new wait begins: whatever an earlier wait on this port armed is forgotten. Provided: does
+    /// nothing.
+    fn begin(&mut self) {}
+
+    /// The status now: `true` once done. A driver call.
+    fn query(&mut self) -> Result<bool, Self::Error>;
+
+    /// The vendor's blocking wait. It blocks the thread, on a reactor as well.
+    async fn block(&mut self) -> Result<(), Self::Error>;
+
+    /// Queries until done.
+    async fn poll(&mut self) -> Result<(), Self::Error>;
+
+    /// Queues the store of the word behind everything queued so far.
+    fn arm(&mut self) -> Result<(), Self::Error>;
+
+    /// Parks until the word is reached (`true`) or `bound` has passed (`false`). May return earlier.
+    async fn park(&mut self, bound: DurNs) -> Result<bool, Self::Error>;
+
+    /// Whether the word is reached: one load. Provided: `false`.
+    fn seen(&mut self) -> bool {
+        false
+    }
+
+    /// The breath between two looks. Provided: a pause hint.
+    async fn pause(&mut self) {
+        core::hint::spin_loop();
+    }
+}
+
+impl<P: CompletionPort + ?Sized> CompletionPort for &mut P {
+    type Error = P::Error;
+
+    fn begin(&mut self) {
+        (**self).begin();
+    }
+
+    fn query(&mut self) -> Result<bool, Self::Error> {
+        (**self).query()
+    }
+
+    async fn block(&mut self) -> Result<(), Self::Error> {
+        (**self).block().await
+    }
+
+    async fn poll(&mut self) -> Result<(), Self::Error> {
+        (**self).poll().await
+    }
+
+    fn arm(&mut self) -> Result<(), Self::Error> {
+        (**self).arm()
+    }
+
+    async fn park(&mut self, bound: DurNs) -> Result<bool, Self::Error> {
+        (**self).park(bound).await
+    }
+
+    fn seen(&mut self) -> bool {
+        (**self).seen()
+    }
+
+    async fn pause(&mut self) {
+        (**self).pause().await;
+    }
+}

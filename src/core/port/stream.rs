@@ -1,0 +1,94 @@
+//! What a vendor's stream can do, and nothing about waiting.
+
+use crate::core::error::Result;
+use crate::core::line::{SharedLine, Slot};
+use alloc::{boxed::Box, rc::Rc, sync::Arc};
+
+/// A stream of a device: an in-order queue of work.
+///
+/// A backend implements this once; [`ThreadPort`](crate::ThreadPort) and
+/// [`ReactorPort`](crate::ReactorPort) do the waiting. Methods take `&self`; the trait is
+/// dyn-compatible.
+///
+/// The stream owns the numbers of its slot. After a sticky error every status method answers with
+/// that error, whether or not a word was stored.
+pub trait DeviceStream {
+    /// The line of this stream's slot, which lives as long as somebody uses it.
+    fn line(&self) -> &SharedLine;
+
+    /// The slot that this stream stores into.
+    fn slot(&self) -> Slot;
+
+    /// The status of everything queued so far: `true` once done.
+    ///
+    /// # Errors
+    ///
+    /// The device's status, where it is neither done nor pending.
+    fn query(&self) -> Result<bool>;
+
+    /// Blocks the thread until everything queued so far is done.
+    ///
+    /// # Errors
+    ///
+    /// The device's status, where it is neither done nor pending.
+    fn synchronize(&self) -> Result<()>;
+
+    /// Queues, behind everything queued so far, the store of the next number into the slot, then a
+    /// ring of the doorbell this stream is bound to, if any, and a mark that
+    /// [`query_mark`](Self::query_mark) can ask about. Returns the number.
+    ///
+    /// # Errors
+    ///
+    /// The device's status; nothing was queued then that a wait could rely on.
+    fn mark(&self) -> Result<u64>;
+
+    /// The status of what was queued before the mark of `number`, and of nothing after it.
+    ///
+    /// # Errors
+    ///
+    /// The device's status, or [`NeverIssued`](crate::ErrorCode::NeverIssued).
+    fn query_mark(&self, number: u64) -> Result<bool>;
+
+    /// Blocks the thread until what was queued before the mark of `number` is done.
+    ///
+    /// # Errors
+    ///
+    /// The device's status, or [`NeverIssued`](crate::ErrorCode::NeverIssued).
+    fn synchronize_mark(&self, number: u64) -> Result<()>;
+}
+
+macro_rules! forward {
+    ($($pointer:ty),*) => {$(
+        impl<S: DeviceStream + ?Sized> DeviceStream for $pointer {
+            fn line(&self) -> &SharedLine {
+                (**self).line()
+            }
+
+            fn slot(&self) -> Slot {
+                (**self).slot()
+            }
+
+            fn query(&self) -> Result<bool> {
+                (**self).query()
+            }
+
+            fn synchronize(&self) -> Result<()> {
+                (**self).synchronize()
+            }
+
+            fn mark(&self) -> Result<u64> {
+                (**self).mark()
+            }
+
+            fn query_mark(&self, number: u64) -> Result<bool> {
+                (**self).query_mark(number)
+            }
+
+            fn synchronize_mark(&self, number: u64) -> Result<()> {
+                (**self).synchronize_mark(number)
+            }
+        }
+    )*};
+}
+
+forward!(&S, Box<S>, Rc<S>, Arc<S>);

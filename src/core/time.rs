@@ -1,0 +1,152 @@
+//! Time in whole nanoseconds: an instant of a monotonic clock, a duration, and who tells them.
+//!
+//! Every operation saturates: a deadline that lies beyond the range is the last instant there is,
+//! which no clock reaches, so it never comes.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
+
+/// An instant of a monotonic clock, in nanoseconds since a start that only the clock knows.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct MonoNs(pub u64);
+
+/// A duration in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct DurNs(pub u64);
+
+impl MonoNs {
+    /// The last instant. A deadline of `MAX` never comes.
+    pub const MAX: MonoNs = MonoNs(u64::MAX);
+
+    /// How long after `earlier` this is; zero if `earlier` is the later one.
+    #[must_use]
+    pub const fn since(self, earlier: MonoNs) -> DurNs {
+        DurNs(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The instant `duration` after this one, [`MAX`](Self::MAX) at the most.
+    #[must_use]
+    pub const fn after(self, duration: DurNs) -> MonoNs {
+        MonoNs(self.0.saturating_add(duration.0))
+    }
+}
+
+impl DurNs {
+    /// No time at all.
+    pub const ZERO: DurNs = DurNs(0);
+    /// The longest duration, about 584 years.
+    pub const MAX: DurNs = DurNs(u64::MAX);
+
+    /// A duration of `us` microseconds, [`MAX`](Self::MAX) at the most.
+    #[must_use]
+    pub const fn from_us(us: u64) -> DurNs {
+        DurNs(us.saturating_mul(1_000))
+    }
+
+    /// A duration of `ms` milliseconds, [`MAX`](Self::MAX) at the most.
+    #[must_use]
+    pub const fn from_ms(ms: u64) -> DurNs {
+        DurNs(ms.saturating_mul(1_000_000))
+    }
+}
+
+impl From<Duration> for DurNs {
+    /// Longer than 584 years becomes [`DurNs::MAX`].
+    fn from(duration: Duration) -> Self {
+        DurNs(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl From<DurNs> for Duration {
+    fn from(duration: DurNs) -> Self {
+        Duration::from_nanos(duration.0)
+    }
+}
+
+/// A monotonic clock.
+pub trait Clock {
+    /// The present instant. Never earlier than an instant this clock told before.
+    fn monotonic_ns(&self) -> MonoNs;
+}
+
+/// Sleeps until an instant of the clock it belongs to.
+#[allow(async_fn_in_trait, reason = "waits run on one thread; their futures need not be Send")]
+pub trait Timer {
+    /// Returns at `at` or later; at once where `at` has passed. A timer that blocks the thread
+    /// does so within the first poll, and its future is never pending.
+    async fn sleep_until(&self, at: MonoNs);
+}
+
+impl<T: Clock + ?Sized> Clock for &T {
+    #[inline]
+    fn monotonic_ns(&self) -> MonoNs {
+        (**self).monotonic_ns()
+    }
+}
+
+impl<T: Timer + ?Sized> Timer for &T {
+    async fn sleep_until(&self, at: MonoNs) {
+        (**self).sleep_until(at).await;
+    }
+}
+
+/// A clock that stands still until it is moved, for tests and simulations.
+///
+/// As a [`Timer`] its sleep moves the clock to the instant slept for and returns at once. It can
+/// be shared between threads; its loads and stores are relaxed.
+#[derive(Default, Debug)]
+pub struct ManualClock(AtomicU64);
+
+impl ManualClock {
+    /// A clock that shows zero.
+    #[must_use]
+    pub const fn new() -> Self {
+        ManualClock(AtomicU64::new(0))
+    }
+
+    /// Moves the clock on by `duration`, to [`MonoNs::MAX`] at the most.
+    pub fn advance(&self, duration: DurNs) {
+        self.set(self.monotonic_ns().after(duration));
+    }
+
+    /// Moves the clock on to `at`. A clock never goes back: an earlier instant changes nothing.
+    pub fn set(&self, at: MonoNs) {
+        self.0.fetch_max(at.0, Ordering::Relaxed);
+    }
+}
+
+impl Clock for ManualClock {
+    fn monotonic_ns(&self) -> MonoNs {
+        MonoNs(self.0.load(Ordering::Relaxed))
+    }
+}
+
+impl Timer for ManualClock {
+    async fn sleep_until(&self, at: MonoNs) {
+        self.set(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_saturates_at_both_ends() {
+        assert_eq!(MonoNs(5).since(MonoNs(7)), DurNs::ZERO);
+        assert_eq!(MonoNs(u64::MAX - 1).after(DurNs(9)), MonoNs::MAX);
+        assert_eq!(DurNs::from_us(u64::MAX), DurNs::MAX);
+        assert_eq!(DurNs::from(Duration::MAX), DurNs::MAX);
+    }
+
+    #[test]
+    fn a_manual_clock_sleeps_by_moving_and_never_goes_back() {
+        let clock = ManualClock::new();
+        clock.advance(DurNs(10));
+        crate::run_inline(clock.sleep_until(MonoNs(25))).unwrap();
+        assert_eq!(clock.monotonic_ns(), MonoNs(25));
+        crate::run_inline(clock.sleep_until(MonoNs(3))).unwrap();
+        clock.set(MonoNs(4));
+        assert_eq!(clock.monotonic_ns(), MonoNs(25));
+    }
+}

@@ -4,10 +4,13 @@
 pub(crate) mod doorbell;
 pub(crate) mod error;
 pub(crate) mod estimate;
+pub(crate) mod fallback;
 pub(crate) mod idle;
 pub(crate) mod line;
 pub(crate) mod plan;
 pub(crate) mod pool;
 pub(crate) mod port;
+pub(crate) mod setting;
 mod sync;
+mod text;
 pub(crate) mod time;

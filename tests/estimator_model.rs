@@ -65,7 +65,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn an_estimate_says_what_the_model_says_under_any_windows(

@@ -47,12 +47,11 @@ fn bands() -> impl Strategy<Value = WaitBands> {
 /// The same text with the fields of each list turned and swapped by `turn`, and zeros before the
 /// digits.
 fn reordered(label: &str, turn: usize, zeros: usize) -> String {
+    let zeros = format!("={}", "0".repeat(zeros));
     let lists = label.split('+').map(|part| {
         let Some((owner, fields)) = part.split_once(':') else { return part.to_string() };
-        let mut fields: Vec<String> = fields
-            .split(',')
-            .map(|field| field.replace('=', &format!("={:0zeros$}", "")))
-            .collect();
+        let mut fields: Vec<String> =
+            fields.split(',').map(|field| field.replace('=', &zeros.as_str())).collect();
         let count = fields.len();
         fields.rotate_left(turn % count);
         fields.swap(0, turn / count % count);
@@ -90,7 +89,7 @@ fn check_refusal(text: &str, error: &gpu_async_reactor::Error) -> Result<(), Tes
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn a_label_reads_back_as_its_plan(plan in plan()) {

@@ -111,7 +111,7 @@ pub enum ExecutorKind {
     /// The executor of this crate, whose waits are awaits on a reactor. Needs a way to park its
     /// thread on a word.
     GpuReactor,
-    /// The same with the thread idling in an io_uring, which also carries the program's own I/O.
+    /// The same with the thread idling in an `io_uring`, which also carries the program's own I/O.
     IoUring,
 }
 
@@ -163,7 +163,7 @@ pub struct ExecutorCaps {
     /// Whether the host has a way to park an idle thread on a word, or why not. The way need not be
     /// a hardware monitor: a host that looks at the word by a stated policy has one.
     pub word_wait: Result<(), String>,
-    /// Whether the kernel lets this process use io_uring, or why not.
+    /// Whether the kernel lets this process use `io_uring`, or why not.
     pub io_uring: Result<(), String>,
 }
 

@@ -2,40 +2,8 @@
 //! nanoseconds out; it reads no clock.
 //!
 //! A [`PointEstimate`] keeps the newest samples of one readback point and predicts their minimum.
-//! A [`PointTable`] keeps one estimate for each point.
-//!
-//! # Why the minimum and not the mean
-//!
-//! The two ways to be wrong do not cost the same. A sleep that ends too soon burns some CPU in the
-//! park behind it. A sleep that ends too late is added to the latency of every user, and nothing
-//! makes up for it. Once the jitter exceeds the margin, a mean sleeps past the completion in nearly
-//! half of the waits, whatever its window; a margin that heals this has to be as wide as the jitter,
-//! which nobody knows beforehand and the minimum follows by itself.
-//!
-//! 10,000 waits for work of 2 ms with uniform jitter, a margin of 20 us and a window of 8. The mean
-//! is even told the true residual of a late wait, which no wait can see; the minimum gets what
-//! [`Outcome::Late`] really says. The test `replay` computes these figures.
-//!
-//! | jitter | estimate | late waits | lateness, mean of all waits | lateness, worst | looking, mean of all waits |
-//! |---|---|---|---|---|---|
-//! | 1 % | minimum | 0.0 % | 0.0 us | 0.7 us | 37.3 us |
-//! | 1 % | mean | 4.2 % | 0.1 us | 10.2 us | 20.3 us |
-//! | 5 % | minimum | 4.0 % | 0.7 us | 83.7 us | 400.7 us |
-//! | 5 % | mean | 40.1 % | 16.9 us | 131.2 us | 37.1 us |
-//! | 20 % | minimum | 6.0 % | 5.4 us | 394.8 us | 709.5 us |
-//! | 20 % | mean | 47.5 % | 94.2 us | 584.9 us | 114.3 us |
-//!
-//! *Looking* is the time between the end of the sleep and the completion, which the park spends: the
-//! price of the minimum. It grows with the jitter, as each late wake halves the prediction for a
-//! window of waits; a larger margin buys some of it back.
-//!
-//! # Why a late wake is censored
-//!
-//! A wait that slept past the completion saw only that the residual was at most its sleep. Were that
-//! recorded as a sample, the estimate would confirm itself: it slept too long, so the residual was
-//! long, so it sleeps as long again. It records half of what it predicted instead, and a run of late
-//! wakes lowers the prediction geometrically until a wait is in time and sees the truth. Each
-//! censored sample leaves with the window.
+//! A [`PointTable`] keeps one estimate for each point. Why it is the minimum and not the mean, and why
+//! a late wake is censored, is shown on [`PointEstimate`].
 
 mod table;
 
@@ -85,6 +53,39 @@ pub enum Outcome {
 /// assert_eq!(point.predicted_ns(), Some(DurNs::from_us(990)));
 /// # Ok::<(), gpu_async_reactor::Error>(())
 /// ```
+///
+/// # Why the minimum and not the mean
+///
+/// The two ways to be wrong do not cost the same. A sleep that ends too soon burns some CPU in the
+/// park behind it. A sleep that ends too late is added to the latency of every user, and nothing
+/// makes up for it. Once the jitter exceeds the margin, a mean sleeps past the completion in nearly
+/// half of the waits, whatever its window; a margin that heals this has to be as wide as the jitter,
+/// which nobody knows beforehand and the minimum follows by itself.
+///
+/// 10,000 waits for work of 2 ms with uniform jitter, a margin of 20 us and a window of 8. The mean
+/// is even told the true residual of a late wait, which no wait can see; the minimum gets what
+/// [`Outcome::Late`] really says. The test `replay` computes these figures.
+///
+/// | jitter | estimate | late waits | lateness, mean of all waits | lateness, worst | looking, mean of all waits |
+/// |---|---|---|---|---|---|
+/// | 1 % | minimum | 0.0 % | 0.0 us | 0.7 us | 37.3 us |
+/// | 1 % | mean | 4.2 % | 0.1 us | 10.2 us | 20.3 us |
+/// | 5 % | minimum | 4.0 % | 0.7 us | 83.7 us | 400.7 us |
+/// | 5 % | mean | 40.1 % | 16.9 us | 131.2 us | 37.1 us |
+/// | 20 % | minimum | 6.0 % | 5.4 us | 394.8 us | 709.5 us |
+/// | 20 % | mean | 47.5 % | 94.2 us | 584.9 us | 114.3 us |
+///
+/// *Looking* is the time between the end of the sleep and the completion, which the park spends: the
+/// price of the minimum. It grows with the jitter, as each late wake halves the prediction for a
+/// window of waits; a larger margin buys some of it back.
+///
+/// # Why a late wake is censored
+///
+/// A wait that slept past the completion saw only that the residual was at most its sleep. Were that
+/// recorded as a sample, the estimate would confirm itself: it slept too long, so the residual was
+/// long, so it sleeps as long again. It records half of what it predicted instead, and a run of late
+/// wakes lowers the prediction geometrically until a wait is in time and sees the truth. Each
+/// censored sample leaves with the window.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct PointEstimate {
     /// In nanoseconds; a ring.

@@ -1,4 +1,4 @@
-//! The replay behind the figures of the module's documentation. The table below must be the one
+//! The replay behind the figures of the estimate's documentation. The table below must be the one
 //! that stands there.
 
 use super::*;
@@ -46,7 +46,7 @@ struct Mean(VecDeque<u64>);
 impl Estimate for Mean {
     fn sleep_ns(&self) -> u64 {
         let count = self.0.len() as u64;
-        let mean_ns = if count == 0 { 0 } else { self.0.iter().sum::<u64>() / count };
+        let mean_ns = self.0.iter().sum::<u64>().checked_div(count).unwrap_or(0);
         mean_ns.saturating_sub(PLAN.margin_ns)
     }
 
@@ -89,7 +89,7 @@ fn the_documentation_shows_the_figures_of_the_replay() {
             row(jitter_percent, "minimum", PointEstimate::new()),
             row(jitter_percent, "mean", Mean(VecDeque::new())),
         ] {
-            rows.push_str(&format!("//! {row}\n"));
+            rows.push_str(&format!("/// {row}\n"));
         }
     }
     assert!(documentation.contains(&rows), "the documentation should show:\n{rows}");

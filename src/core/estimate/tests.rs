@@ -93,3 +93,8 @@ fn a_plan_whose_bounds_cross_still_caps_the_sleep() {
     assert_eq!(observed(&plan, &[exact(600)]).sleep_ns(&plan), Some(DurNs(100)));
     assert_eq!(observed(&plan, &[exact(400)]).sleep_ns(&plan), None);
 }
+
+#[test]
+fn an_estimate_is_as_small_as_documented() {
+    assert_eq!(size_of::<PointEstimate>(), 136);
+}

@@ -1,38 +1,23 @@
-//! Wait plans: how a wait is spent, as a value and as text.
+//! Wait plans: how a wait is spent, as a value and as text. The grammar is on [`WaitPlan`] and
+//! [`WaitBands`].
 //!
-//! ```text
-//! plan     = park [ "+predict:" deadline ]
-//! park     = "block" | "poll"
-//!          | "flag:" park_us "," backstop_us                   (fields in any order)
-//!          | "spin:" backstop_us
-//! deadline = margin_us "," min_sleep_us "," max_sleep_us "," window     (in any order)
-//! field    = name "=" digits                               (0 to 9; no sign, no space)
-//! bands    = plan { ";rows>=" digits ":" plan }                         (at most four)
-//! ```
+//! text -> `parse` -> [`WaitPlan`] -> `resolve` -> [`Resolved`] -> the plan that every wait runs.
 //!
-//! | field | range |
-//! |---|---|
-//! | `park_us` | 1 to 10,000 |
-//! | `backstop_us` | 1 to 1,000,000 |
-//! | `margin_us`, `min_sleep_us`, `max_sleep_us` | 0 to 18,446,744,073,709,551 (2^64 ns); `min_sleep_us <= max_sleep_us` |
-//! | `window` | 1 to [`WINDOW_MAX`] |
-//!
-//! There are no default values: a plan that leaves a field out is refused. `block` takes no
-//! prediction, since the driver decides when a blocking wait looks.
-//!
-//! A plan is read once at start-up ([`WaitPlan::parse`]), resolved once against what was probed
-//! ([`WaitPlan::resolve_on`]), and then only copied. Nothing later ever chooses.
+//! A plan is read once at start-up, resolved once against what was probed, and then only copied.
+//! Nothing later ever chooses, except a row count between bands, each of which was resolved too.
 
 mod bands;
 mod fault;
 mod label;
 mod parse;
 mod resolve;
+mod rows;
 #[cfg(test)]
 mod tests;
 
-pub use bands::{BANDS_MAX, ResolvedBands, StepRows, WaitBands};
+pub use bands::{BANDS_MAX, ResolvedBands, WaitBands};
 pub use resolve::{Capability, DeviceCaps, FALLBACKS, Fallback, HostCaps, Resolved};
+pub use rows::StepRows;
 
 use core::fmt;
 
@@ -41,8 +26,29 @@ pub const WINDOW_MAX: u8 = 16;
 
 /// How a wait is spent: a park, with or without a predicted sleep before it.
 ///
-/// Its text is read by [`parse`](Self::parse) and written by [`label`](Self::label). A plan built
-/// by hand is not checked; whoever runs it takes its numbers as they stand.
+/// # Text
+///
+/// ```text
+/// plan     = park [ "+predict:" deadline ]
+/// park     = "block" | "poll"
+///          | "flag:" park_us "," backstop_us                   (fields in any order)
+///          | "spin:" backstop_us
+/// deadline = margin_us "," min_sleep_us "," max_sleep_us "," window     (in any order)
+/// field    = name "=" digits                               (0 to 9; no sign, no space)
+/// ```
+///
+/// | field | range |
+/// |---|---|
+/// | `park_us` | 1 to 10,000 |
+/// | `backstop_us` | 1 to 1,000,000 |
+/// | `margin_us`, `min_sleep_us`, `max_sleep_us` | 0 to 18,446,744,073,709,551 (below 2^64 ns); `min_sleep_us <= max_sleep_us` |
+/// | `window` | 1 to [`WINDOW_MAX`] |
+///
+/// There are no default values: a plan that leaves a field out is refused. `block` takes no
+/// prediction, since the driver decides when a blocking wait looks.
+///
+/// [`parse`](Self::parse) reads it and [`label`](Self::label) writes it. A plan built by hand is not
+/// checked; whoever runs it takes its numbers as they stand.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct WaitPlan {
     /// The predicted sleep before the park, if any. `None` with [`Park::Block`].

@@ -42,8 +42,7 @@ const DEADLINE: [Field; 4] = [
 ];
 
 impl WaitPlan {
-    /// The plan that `text` spells; the grammar is in the description of this type's module and in
-    /// the README. Fields may stand in any order, and digits may have leading zeros.
+    /// The plan that `text` spells, by the grammar above. Digits may have leading zeros.
     ///
     /// Costs time linear in the text, and allocates only for an error.
     ///

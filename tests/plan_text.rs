@@ -51,7 +51,7 @@ fn reordered(label: &str, turn: usize, zeros: usize) -> String {
     let lists = label.split('+').map(|part| {
         let Some((owner, fields)) = part.split_once(':') else { return part.to_string() };
         let mut fields: Vec<String> =
-            fields.split(',').map(|field| field.replace('=', &zeros.as_str())).collect();
+            fields.split(',').map(|field| field.replace('=', &zeros)).collect();
         let count = fields.len();
         fields.rotate_left(turn % count);
         fields.swap(0, turn / count % count);

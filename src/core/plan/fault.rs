@@ -94,8 +94,7 @@ pub(super) fn one_of(names: &[&str], found: &str) -> String {
         });
         list.push_str(name);
     }
-    let bare = found.trim();
-    if bare.contains(char::is_whitespace) || bare.len() != found.len() {
+    if found.contains(char::is_whitespace) {
         list.push_str(" without spaces");
     } else if names.iter().any(|name| name.eq_ignore_ascii_case(found)) {
         list.push_str(" in lower case");

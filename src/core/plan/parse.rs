@@ -32,7 +32,8 @@ impl Field {
     }
 }
 
-const PARK_US: Field = Field::new("park_us", 1, 10_000);
+const FLAG: [Field; 2] = [Field::new("park_us", 1, 10_000), BACKSTOP_US];
+const SPIN: [Field; 1] = [BACKSTOP_US];
 const BACKSTOP_US: Field = Field::new("backstop_us", 1, 1_000_000);
 const DEADLINE: [Field; 4] = [
     Field::any_us("margin_us"),
@@ -105,30 +106,25 @@ fn park(text: Piece<'_>) -> Result<Park, Fault> {
         };
         return Err(Fault::new(kind, expected, text.skip(name.text.len())));
     }
-    let after_colon = match fields {
-        Some(fields) => Ok(fields.skip(1)),
-        None => Err(text.end()),
-    };
-    match kind {
-        ParkKind::Block | ParkKind::QueryPoll => match fields {
-            Some(fields) => Err(Fault::new(kind, "no fields", fields)),
-            None if kind == ParkKind::Block => Ok(Park::Block),
-            None => Ok(Park::QueryPoll),
-        },
-        ParkKind::FlagWait => {
-            let after_colon = after_colon
-                .map_err(|end| Fault::new(kind, "\":park_us=...,backstop_us=...\"", end))?;
-            let specs = [PARK_US, BACKSTOP_US];
+    match (kind, fields) {
+        (ParkKind::Block, None) => Ok(Park::Block),
+        (ParkKind::QueryPoll, None) => Ok(Park::QueryPoll),
+        (ParkKind::FlagWait, Some(tail)) => {
             let [park_us, backstop_us] =
-                self::fields(kind.name(), PREDICTION_OR_NOTHING, after_colon, &specs)?;
+                self::fields(kind.name(), PREDICTION_OR_NOTHING, tail.skip(1), &FLAG)?;
             Ok(Park::FlagWait { park_ns: park_us.ns(), backstop_ns: backstop_us.ns() })
         }
-        ParkKind::Spin => {
-            let after_colon =
-                after_colon.map_err(|end| Fault::new(kind, "\":backstop_us=...\"", end))?;
+        (ParkKind::Spin, Some(tail)) => {
             let [backstop_us] =
-                self::fields(kind.name(), PREDICTION_OR_NOTHING, after_colon, &[BACKSTOP_US])?;
+                self::fields(kind.name(), PREDICTION_OR_NOTHING, tail.skip(1), &SPIN)?;
             Ok(Park::Spin { backstop_ns: backstop_us.ns() })
+        }
+        (ParkKind::FlagWait, None) => {
+            Err(Fault::new(kind, "\":park_us=...,backstop_us=...\"", text.end()))
+        }
+        (ParkKind::Spin, None) => Err(Fault::new(kind, "\":backstop_us=...\"", text.end())),
+        (ParkKind::Block | ParkKind::QueryPoll, Some(tail)) => {
+            Err(Fault::new(kind, "no fields", tail))
         }
     }
 }

@@ -263,7 +263,7 @@ fn another_idle_gets_new_wakers_and_every_task_is_polled_once() {
 
 #[test]
 fn tasks_may_borrow_what_outlives_the_executor() {
-    let numbers = vec![1, 2, 3];
+    let numbers = [1, 2, 3];
     let clock = ManualClock::new();
     let reactor = Reactor::new(&clock);
     let mut idle = TraceIdle::new(&clock);

@@ -2,7 +2,8 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use gpu_async_reactor::{
-    CompletionLine, DurNs, Executor, Idle, ManualClock, MonoNs, Reactor, Result, RunStats,
+    Clock, CompletionLine, CompletionPort, DurNs, Executor, Idle, ManualClock, MonoNs, Reactor,
+    Result, RunStats,
 };
 use std::collections::VecDeque;
 
@@ -77,4 +78,107 @@ pub fn noop_run<F: Future>(
     idle: &mut TraceIdle<'_>,
 ) -> Result<RunStats> {
     executor.run(reactor, idle, DurNs::from_us(50))
+}
+
+/// Drives a wait whose every step returns at once.
+pub fn inline<F: Future>(wait: F) -> F::Output {
+    gpu_async_reactor::run_inline(wait).expect("nothing pends on a manual clock")
+}
+
+/// What one pause of a [`ScriptPort`] takes.
+pub const PAUSE_NS: u64 = 10;
+
+/// A port whose status and word change at given times of a manual clock.
+pub struct ScriptPort<'c> {
+    clock: &'c ManualClock,
+    pub done_at: u64,
+    pub word_at: u64,
+    pub fails_at: u64,
+    pub calls: Vec<String>,
+    pub last_query_at: u64,
+    pub last_answer: bool,
+    armed: bool,
+}
+
+impl<'c> ScriptPort<'c> {
+    /// Work that is done at `done_at`, its word stored at the same time.
+    pub fn new(clock: &'c ManualClock, done_at: u64) -> Self {
+        ScriptPort {
+            clock,
+            done_at,
+            word_at: done_at,
+            fails_at: u64::MAX,
+            calls: Vec::new(),
+            last_query_at: 0,
+            last_answer: false,
+            armed: false,
+        }
+    }
+
+    pub fn log(&self) -> String {
+        self.calls.join(" ")
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.monotonic_ns().0
+    }
+
+    fn status(&mut self) -> Result<bool, &'static str> {
+        self.last_query_at = self.now();
+        if self.now() >= self.fails_at {
+            return Err("device fault");
+        }
+        self.last_answer = self.now() >= self.done_at;
+        Ok(self.last_answer)
+    }
+}
+
+impl CompletionPort for ScriptPort<'_> {
+    type Error = &'static str;
+
+    fn begin(&mut self) {
+        self.calls.push("begin".into());
+        self.armed = false;
+    }
+
+    fn query(&mut self) -> Result<bool, &'static str> {
+        self.calls.push("query".into());
+        self.status()
+    }
+
+    async fn block(&mut self) -> Result<(), &'static str> {
+        self.calls.push("block".into());
+        self.clock.set(MonoNs(self.done_at));
+        Ok(())
+    }
+
+    async fn poll(&mut self) -> Result<(), &'static str> {
+        self.calls.push("poll".into());
+        self.clock.set(MonoNs(self.done_at.min(self.fails_at)));
+        self.status().map(|done| assert!(done))
+    }
+
+    fn arm(&mut self) -> Result<(), &'static str> {
+        assert!(!self.armed, "a wait arms once");
+        self.armed = true;
+        self.calls.push("arm".into());
+        Ok(())
+    }
+
+    async fn park(&mut self, bound: DurNs) -> Result<bool, &'static str> {
+        assert!(self.armed && bound.0 > 0, "a park is armed and has a bound");
+        self.calls.push(format!("park:{}", bound.0));
+        self.clock.set(MonoNs(self.word_at.min(self.now() + bound.0)));
+        Ok(self.now() >= self.word_at)
+    }
+
+    fn seen(&mut self) -> bool {
+        self.calls.push("seen".into());
+        self.armed && self.now() >= self.word_at
+    }
+
+    async fn pause(&mut self) {
+        self.calls.push("pause".into());
+        self.clock.advance(DurNs(PAUSE_NS));
+    }
 }

@@ -60,7 +60,6 @@ fn core_knows_no_standard_library_no_vendor_no_runtime_and_no_other_folder() {
         "unsafe",
         "static",
         "tokio",
-        "io_uring",
         "cuda",
         "hip",
         "metal",

@@ -8,7 +8,13 @@ extern crate alloc;
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
+#[cfg(feature = "software")]
+pub mod backend;
 mod core;
+#[cfg(feature = "std")]
+pub mod host;
+#[cfg(feature = "std")]
+mod monotonic;
 
 pub use crate::core::doorbell::{Doorbell, DoorbellSnapshot};
 pub use crate::core::error::{Error, ErrorCode, Result};

@@ -16,4 +16,8 @@ mod std_clock;
 mod std_idle;
 
 pub use std_clock::{StdClock, thread_cpu_time};
+/// For the model checker's tests.
+#[cfg(loom)]
+#[doc(hidden)]
+pub use std_idle::IdleState;
 pub use std_idle::{ParkPolicy, StdIdle};

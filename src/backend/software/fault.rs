@@ -6,7 +6,7 @@ use crate::core::error::Error;
 use crate::core::time::DurNs;
 use alloc::{format, string::String, sync::Arc, vec::Vec};
 use core::{fmt, mem};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 /// A status that a device can answer with: a number and its name.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -117,6 +117,8 @@ struct HangState {
     /// run to their end once released. A closing device takes its streams out of their hangs by
     /// faulting them, so that a hang that is in its own streams' queues is no cycle for ever.
     held: Vec<Arc<StreamCore>>,
+    /// Threads whose queries stand at it.
+    blocked: usize,
 }
 
 impl Hang {
@@ -143,10 +145,12 @@ impl Hang {
         lock(&self.0.state).released
     }
 
-    /// How many streams stand here now. Streams of a closed device may be counted still.
+    /// How many streams and queries stand here now. Streams that were faulted meanwhile, by the loss
+    /// or the end of their device, may be counted still.
     #[must_use]
     pub fn holding(&self) -> usize {
-        lock(&self.0.state).held.len()
+        let state = lock(&self.0.state);
+        state.held.len() + state.blocked
     }
 
     /// Holds `stream`, unless released. Called with the stream's queue locked, so that a release
@@ -161,8 +165,10 @@ impl Hang {
 
     /// Blocks the calling thread until released.
     pub(super) fn block(&self) {
-        let state = lock(&self.0.state);
-        drop(self.0.released.wait_while(state, |state| !state.released));
+        let mut state = lock(&self.0.state);
+        state.blocked += 1;
+        let released = self.0.released.wait_while(state, |state| !state.released);
+        released.unwrap_or_else(PoisonError::into_inner).blocked -= 1;
     }
 }
 

@@ -5,7 +5,7 @@ mod policy;
 mod state;
 
 pub use policy::ParkPolicy;
-#[doc(hidden)]
+#[cfg(loom)]
 pub use state::IdleState;
 
 use super::kernel::Bed;
@@ -19,6 +19,8 @@ use core::sync::atomic::AtomicU32;
 use core::task::Waker;
 use core::{fmt, hint};
 use policy::Step;
+#[cfg(not(loom))]
+use state::IdleState;
 use std::thread;
 
 /// How many looks a spin makes between two looks at the clock, each of which costs several.

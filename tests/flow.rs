@@ -7,13 +7,13 @@
 //! Everything runs on a manual clock: the device is a script that stores its word while the thread
 //! is parked, and the whole trace is asserted.
 
-mod common;
+mod manual;
 
-use common::TraceIdle;
 use gpu_async_reactor::{
     Clock, CompletionLine, DeviceStream, DurNs, Executor, ManualClock, PointTable, Reactor,
     ReactorPort, Result, SharedLine, Slot, SlotLease, SlotPool, WaitPlan, wait,
 };
+use manual::TraceIdle;
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 
@@ -152,7 +152,7 @@ fn one_completion_from_the_devices_store_to_the_next_waits_sleep() {
             " 280 us  Parked: Exact { residual_ns: 180000 }",
         ]
     );
-    use common::Trace::{Park, Sleep};
+    use manual::Trace::{Park, Sleep};
     assert_eq!(idle.trace, [Park(200_000, true), Sleep(180_000), Park(200_000, true)]);
     assert_eq!(filler_rounds.get(), 1, "the first wait was filled with the ready task");
     assert_eq!((stats.parked, stats.slept), (2, 1));

@@ -82,9 +82,11 @@ fn ops() -> impl Strategy<Value = Op> {
     ]
 }
 
+type React = Rc<dyn Fn(Reaction)>;
+
 thread_local! {
     /// Lets a woken waker act on the world, which it cannot hold: a waker must be `Send`.
-    static REACT: RefCell<Option<Rc<dyn Fn(Reaction)>>> = const { RefCell::new(None) };
+    static REACT: RefCell<Option<React>> = const { RefCell::new(None) };
 }
 
 struct CountingWaker {

@@ -1,12 +1,12 @@
 //! Waits by every plan on a scripted port: what is called, in which order, and what is reported.
 
-mod common;
+mod manual;
 
-use common::{ScriptPort, inline};
 use gpu_async_reactor::{
     Clock, DurNs, End, ErrorCode, ManualClock, MonoNs, Outcome, WaitError, WaitPlan, wait,
     wait_until,
 };
+use manual::{ScriptPort, inline};
 use proptest::prelude::*;
 
 const US: u64 = 1_000;
@@ -230,7 +230,7 @@ proptest! {
             Err(other) => prop_assert!(false, "{other:?}"),
         }
         if let Some(deadline) = deadline {
-            prop_assert!(now <= deadline + 16 * common::PAUSE_NS, "{now} is long after {deadline}");
+            prop_assert!(now <= deadline + 16 * manual::PAUSE_NS, "{now} is long after {deadline}");
         }
     }
 }

@@ -14,12 +14,16 @@ use std::io::{self, Write};
 const PLAN_COLUMNS: usize = 38;
 
 const NOTES: &str = "\
-late      from the device's own note of the completion until the caller ran again, in us
+lateness  from the device's own note of the completion until the caller ran again
 CPU       CPU time of the waiting thread, as a share of the time it waited
 calls     driver calls a wait: status queries, blocking waits, and the store of the word where
           the plan reads it
 parks     parks on the word, a wait
-slept on  waits whose predicted sleep ended after the completion";
+late      waits whose predicted sleep ended after the completion, as a share";
+
+const SOFTWARE_NOTE: &str = "\
+The software device wakes a blocked thread itself; a GPU's driver does so by way of an interrupt,
+which takes longer than block shows here.";
 
 const FILLER_NOTE: &str = "\
 polls     polls of the ready tasks beside the wait, a wait; CPU includes them";
@@ -113,6 +117,7 @@ impl Report {
             if self.load > 0 {
                 writeln!(out, "{FILLER_NOTE}")?;
             }
+            writeln!(out, "\n{SOFTWARE_NOTE}")?;
             self.warnings.iter().try_for_each(|warning| {
                 writeln!(out)?;
                 warning.write_text(out)
@@ -141,10 +146,26 @@ impl Report {
     fn table(&self) -> Table {
         let mut table = Table::new();
         table.load_preset("     ──            ");
-        let mut header =
-            vec!["plan", "late\np50", "\np99", "\nmax", "CPU", "calls", "parks", "slept\non"];
+        let mut header = vec![
+            "
+plan",
+            "lateness
+p50 us",
+            "
+p99 us",
+            "
+max us",
+            "
+CPU",
+            "
+calls",
+            "
+parks",
+            "
+late",
+        ];
         if self.load > 0 {
-            header.push("polls");
+            header.push("\npolls");
         }
         table.set_header(header);
         for row in &self.rows {

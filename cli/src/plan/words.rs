@@ -32,9 +32,7 @@ fn write_band(out: &mut dyn Write, band: &Band) -> io::Result<()> {
     write_fields(out, &band.park_fields)?;
     match band.running == band.requested {
         true => writeln!(out, "  {:<9} runs as it is", "here"),
-        false => {
-            writeln!(out, "  {:<9} {} (fallback from {})", "here", band.running, band.requested)
-        }
+        false => writeln!(out, "  {:<9} {} runs instead", "here", band.running),
     }
 }
 

@@ -17,9 +17,9 @@ fn main() -> Result<()> {
     let reactor = Reactor::new(StdClock::new());
     let mut idle = StdIdle::with(StdClock::new(), ParkPolicy::default());
     let stream = SoftwareDevice::new()?.stream()?;
-    let mut executor = Executor::new();
 
     let rounds = Cell::new(0);
+    let mut executor = Executor::new();
     executor.spawn(other_work(&rounds));
 
     stream.delay(DurNs::from_ms(2))?; // the device works

@@ -45,6 +45,7 @@ fn each_default_plan_has_a_row_with_every_figure() {
             }
             assert!(row["parks"].as_f64().unwrap() >= 0.0);
             assert_eq!((&row["backstops"], &row["filler_polls"]), (&0.into(), &0.0.into()));
+            assert!(row["filler_share"].is_null());
         }
     }
 }
@@ -86,7 +87,9 @@ fn tasks_beside_the_waits_get_something_done_unless_the_wait_blocks() {
     let json = tiny(&["--json", "--load", "3", "--plan", "block", "--plan", "poll"]).json();
     assert_eq!(json["load"], 3);
     assert_eq!(rows(&json)[0]["filler_polls"], 0.0);
+    assert_eq!(rows(&json)[0]["filler_share"], 0.0);
     assert!(rows(&json)[1]["filler_polls"].as_f64().unwrap() >= 3.0);
+    assert!(rows(&json)[1]["filler_share"].as_f64().unwrap() > 0.0);
 }
 
 #[test]
@@ -98,7 +101,7 @@ fn the_table_has_the_rows_what_they_mean_and_the_warnings() {
     assert!(out.starts_with("5 waits a plan for work of 200us ± 5.0 % on the software device"));
     let header = out.lines().find(|line| line.contains("p99")).unwrap();
     let names: Vec<_> = header.split_whitespace().collect();
-    assert_eq!(names.join(" "), "plan p50 us p99 us max us CPU calls parks late polls");
+    assert_eq!(names.join(" "), "plan p50 us p99 us max us CPU calls parks late polls filled");
     assert!(out.lines().any(|line| line.starts_with(" poll ")));
     assert_eq!(out.matches("warning: ").count(), out.matches("(fallback from").count());
     assert!(out.contains("\nlateness "));

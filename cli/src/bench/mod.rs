@@ -11,7 +11,7 @@ pub mod work;
 use crate::args::BenchArgs;
 use crate::failure::{Failure, Warning};
 use crate::{machine, write_json};
-use filler::filler;
+use filler::{PollRate, filler};
 use gpu_async_reactor::backend::software::{SoftwareDevice, SoftwareStream};
 use gpu_async_reactor::{
     Doorbell, DurNs, Executor, ExecutorKind, Reactor, ReactorPort, Resolved,
@@ -29,19 +29,20 @@ use work::Workload;
 
 /// What is measured unless plans are given.
 ///
-/// The margin of the predicted ones covers how long a kernel takes to wake a thread, 50 us and more
-/// in a virtual machine.
+/// The margin of the predicted ones covers the jitter of the default work and how long a kernel takes
+/// to wake a thread, 50 us and more in a virtual machine. A smaller one costs more CPU, not less: each
+/// late wake halves the prediction for a window of waits.
 pub const DEFAULT_PLANS: [&str; 6] = [
     "block",
     "poll",
     "spin:backstop_us=1000",
     "flag:park_us=50,backstop_us=1000",
-    "spin:backstop_us=1000+predict:margin_us=100,min_sleep_us=100,max_sleep_us=1000000,window=8",
-    "poll+predict:margin_us=100,min_sleep_us=100,max_sleep_us=1000000,window=8",
+    "spin:backstop_us=1000+predict:margin_us=150,min_sleep_us=100,max_sleep_us=1000000,window=4",
+    "poll+predict:margin_us=150,min_sleep_us=100,max_sleep_us=1000000,window=4",
 ];
 
 /// The longest time between two looks of an idle executor.
-const PARK_BOUND: DurNs = DurNs::from_ms(1);
+pub(crate) const PARK_BOUND: DurNs = DurNs::from_ms(1);
 
 /// Measures each plan, one after the other, and writes a table or an object.
 ///
@@ -53,9 +54,14 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let bench = Bench::prepare(args)?;
     let mut report = Report::new(args, &bench.executor, bench.counts);
     let progress = Progress::start(args, bench.plans.len(), bench.counts);
+    let alone = match args.load {
+        0 => None,
+        load => Some(PollRate::alone(load).map_err(Failure::Failed)?),
+    };
     for plan in &bench.plans {
         let samples = bench.measure(plan, &progress).map_err(Failure::Failed)?;
-        report.add(Row::new(plan, Summary::of(&samples)), plan.warning.as_ref().map(Warning::from));
+        let row = Row::new(plan, Summary::of(&samples, alone));
+        report.add(row, plan.warning.as_ref().map(Warning::from));
     }
     drop(progress);
     if args.json {

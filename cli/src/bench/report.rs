@@ -23,10 +23,12 @@ late      waits whose predicted sleep ended after the completion, as a share";
 
 const SOFTWARE_NOTE: &str = "\
 The software device wakes a blocked thread itself; a GPU's driver does so by way of an interrupt,
-which takes longer than block shows here.";
+which takes longer than block shows here. Its threads need a core beside that of the waiting
+thread: on a busy machine the figures are those of the quarrel over cores.";
 
 const FILLER_NOTE: &str = "\
-polls     polls of the ready tasks beside the wait, a wait; CPU includes them";
+polls     polls of the ready tasks beside the wait, a wait; CPU includes them
+filled    how fast these tasks ran during the waits, as a share of how fast they run without any";
 
 /// The whole measurement.
 #[derive(Serialize, Clone, PartialEq, Debug)]
@@ -132,14 +134,14 @@ impl Report {
             load => format!(", {load} ready tasks beside them"),
         };
         format!(
-            "{} waits a plan for work of {} ± {} on the {} device, by {}{beside};\n\
-             {} more before, not counted",
+            "{} waits a plan for work of {} ± {} on the {} device;\n\
+             {} more before, not counted; executor {}{beside}",
             self.waits,
             time(gpu_async_reactor::DurNs(self.work_ns)),
             percent(self.jitter),
             self.device,
-            self.executor,
             self.warm_up,
+            self.executor,
         )
     }
 
@@ -165,7 +167,7 @@ parks",
 late",
         ];
         if self.load > 0 {
-            header.push("\npolls");
+            header.extend(["\npolls", "\nfilled"]);
         }
         table.set_header(header);
         for row in &self.rows {
@@ -182,6 +184,7 @@ late",
             ];
             if self.load > 0 {
                 cells.push(count(figures.filler_polls));
+                cells.push(figures.filler_share.map_or("unknown".into(), percent));
             }
             table.add_row(cells);
         }

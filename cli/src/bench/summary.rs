@@ -1,5 +1,6 @@
 //! What many waits were like together.
 
+use super::filler::PollRate;
 use super::measure::Sample;
 use gpu_async_reactor::{DurNs, End};
 use serde::Serialize;
@@ -22,6 +23,9 @@ pub struct Summary {
     pub backstops: usize,
     /// Polls of the tasks beside the waits, the mean of a wait.
     pub filler_polls: f64,
+    /// How fast these tasks ran during the waits, as a share of how fast they run without any; none
+    /// without such tasks.
+    pub filler_share: Option<f64>,
 }
 
 /// In nanoseconds.
@@ -36,9 +40,9 @@ pub struct Lateness {
 }
 
 impl Summary {
-    /// Of at least one sample.
+    /// Of at least one sample. `alone` is how fast the tasks beside the waits are without them.
     #[must_use]
-    pub fn of(samples: &[Sample]) -> Self {
+    pub fn of(samples: &[Sample], alone: Option<PollRate>) -> Self {
         let mut lateness: Vec<u64> = samples.iter().map(|sample| sample.lateness.0).collect();
         lateness.sort_unstable();
         let ended = |end: End| samples.iter().filter(|sample| sample.end == end).count();
@@ -59,6 +63,10 @@ impl Summary {
             late_share: ended(End::Late) as f64 / samples.len() as f64,
             backstops: ended(End::Backstop),
             filler_polls: mean(|sample| sample.filler_polls),
+            filler_share: alone.map(|alone| {
+                let polls = samples.iter().map(|sample| sample.filler_polls).sum();
+                PollRate { polls, within: wall }.share_of(alone)
+            }),
         }
     }
 }
@@ -96,13 +104,13 @@ mod tests {
     fn means_and_shares_are_over_all_waits() {
         let samples = [sample(10, End::Spun), sample(30, End::Late), sample(20, End::Backstop)];
         let mut unknown = samples;
-        let summary = Summary::of(&samples);
+        let summary = Summary::of(&samples, Some(PollRate { polls: 14, within: DurNs(100) }));
         assert_eq!(summary.lateness_ns, Lateness { p50: 20, p99: 30, max: 30 });
         assert_eq!(summary.cpu_share, Some(0.25));
         assert_eq!((summary.driver_calls, summary.parks), (3.0, 1.0));
         assert_eq!((summary.late_share, summary.backstops), (1.0 / 3.0, 1));
-        assert_eq!(summary.filler_polls, 7.0);
+        assert_eq!((summary.filler_polls, summary.filler_share), (7.0, Some(0.5)));
         unknown[1].cpu = None;
-        assert_eq!(Summary::of(&unknown).cpu_share, None);
+        assert_eq!(Summary::of(&unknown, None).cpu_share, None);
     }
 }

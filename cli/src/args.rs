@@ -84,11 +84,11 @@ pub struct BenchArgs {
     /// How many ready tasks run beside the waits, each poll about 1 us of arithmetic.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = value_parser!(u32).range(0..=10_000), allow_hyphen_values = true)]
     pub load: u32,
-    /// The device that works.
-    #[arg(long, value_name = "NAME", default_value = "software")]
+    /// The device that works; this build has: software.
+    #[arg(long, value_name = "NAME", default_value = "software", hide_possible_values = true)]
     pub device: Device,
     /// Of the random lengths of work: the same seed, the same lengths, for each plan.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_hyphen_values = true)]
     pub seed: u64,
     /// Writes a JSON object.
     #[arg(long)]

@@ -10,6 +10,7 @@
 //! Nothing else happens between the wait's last look and the first clock read behind it: counters
 //! and the device's note are read after that, and the work of the next wait is queued later still.
 
+use super::filler::Done;
 use super::lane::Lane;
 use super::work::Workload;
 use gpu_async_reactor::host::{StdClock, thread_cpu_time};
@@ -34,8 +35,8 @@ pub struct Sample {
     pub parks: u64,
     /// How it ended.
     pub end: End,
-    /// Polls of the tasks beside it.
-    pub filler_polls: u64,
+    /// What the tasks beside it got done meanwhile.
+    pub filled: Done,
 }
 
 /// How many waits to make.
@@ -47,8 +48,8 @@ pub struct Counts {
     pub waits: u32,
 }
 
-/// Waits by `plan` on `lane`, for work of `workload`. `filler_polls` counts the polls of the tasks
-/// beside; `after_each` is called between two waits.
+/// Waits by `plan` on `lane`, for work of `workload`. `filled` is what the tasks beside got
+/// done; `after_each` is called between two waits.
 ///
 /// # Errors
 ///
@@ -58,14 +59,14 @@ pub async fn measure(
     plan: &WaitPlan,
     mut workload: Workload,
     counts: Counts,
-    filler_polls: &Cell<u64>,
+    filled: &Cell<Done>,
     after_each: impl Fn(),
 ) -> Result<Vec<Sample>> {
     let mut points = PointTable::new();
     let mut samples = Vec::with_capacity(counts.waits as usize);
     for number in 0..counts.warm_up + counts.waits {
         let work = workload.next().expect("a workload has no end");
-        let sample = wait_once(lane, plan, work, &mut points, filler_polls).await?;
+        let sample = wait_once(lane, plan, work, &mut points, filled).await?;
         if number >= counts.warm_up {
             samples.push(sample);
         }
@@ -79,7 +80,7 @@ async fn wait_once(
     plan: &WaitPlan,
     work: DurNs,
     points: &mut PointTable<&str>,
-    filler_polls: &Cell<u64>,
+    filled: &Cell<Done>,
 ) -> Result<Sample> {
     let clock = StdClock::new();
     lane.stream().delay(work)?;
@@ -87,7 +88,7 @@ async fn wait_once(
     let sleep = plan.predict.and_then(|deadline| points.sleep_ns(POINT, &deadline));
 
     let calls_before = lane.stream().calls().total();
-    let polls_before = filler_polls.get();
+    let filled_before = filled.get();
     let cpu_before = thread_cpu_time();
     let called = clock.monotonic_ns();
     let waited = lane.wait_at(ticket, plan, sleep).await?;
@@ -107,7 +108,7 @@ async fn wait_once(
         calls: calls + u64::from(reads_the_word(plan)),
         parks: waited.parks,
         end: waited.end,
-        filler_polls: filler_polls.get() - polls_before,
+        filled: filled.get().since(filled_before),
     })
 }
 

@@ -11,7 +11,7 @@ pub mod work;
 use crate::args::BenchArgs;
 use crate::failure::{Failure, Warning};
 use crate::{machine, write_json};
-use filler::{PollRate, filler};
+use filler::{Done, filler};
 use gpu_async_reactor::backend::software::{SoftwareDevice, SoftwareStream};
 use gpu_async_reactor::{
     Doorbell, DurNs, Executor, ExecutorKind, Reactor, ReactorPort, Resolved,
@@ -42,7 +42,7 @@ pub const DEFAULT_PLANS: [&str; 6] = [
 ];
 
 /// The longest time between two looks of an idle executor.
-pub(crate) const PARK_BOUND: DurNs = DurNs::from_ms(1);
+const PARK_BOUND: DurNs = DurNs::from_ms(1);
 
 /// Measures each plan, one after the other, and writes a table or an object.
 ///
@@ -54,13 +54,9 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let bench = Bench::prepare(args)?;
     let mut report = Report::new(args, &bench.executor, bench.counts);
     let progress = Progress::start(args, bench.plans.len(), bench.counts);
-    let alone = match args.load {
-        0 => None,
-        load => Some(PollRate::alone(load).map_err(Failure::Failed)?),
-    };
     for plan in &bench.plans {
         let samples = bench.measure(plan, &progress).map_err(Failure::Failed)?;
-        let row = Row::new(plan, Summary::of(&samples, alone));
+        let row = Row::new(plan, Summary::of(&samples));
         report.add(row, plan.warning.as_ref().map(Warning::from));
     }
     drop(progress);
@@ -121,7 +117,7 @@ impl<'a> Bench<'a> {
     ) -> DeviceResult<Vec<Sample>> {
         let (clock, idle, _) = machine::host();
         let mut lane = OnThread { port: ThreadPort::new(stream, idle), clock };
-        let no_filler = Cell::new(0);
+        let no_filler = Cell::new(Done::default());
         let after_each = || progress.step();
         run_inline(measure(&mut lane, plan, self.workload(), self.counts, &no_filler, after_each))?
     }
@@ -138,13 +134,13 @@ impl<'a> Bench<'a> {
         let port = ReactorPort::new(device.stream_on(&doorbell)?, &reactor);
         let mut lane = OnReactor { port, reactor: &reactor };
 
-        let polls = Cell::new(0);
+        let filled = Cell::new(Done::default());
         let mut executor = Executor::new();
         for _ in 0..self.args.load {
-            executor.spawn(filler(&polls));
+            executor.spawn(filler(&filled));
         }
         let after_each = || progress.step();
-        let waits = measure(&mut lane, plan, self.workload(), self.counts, &polls, after_each);
+        let waits = measure(&mut lane, plan, self.workload(), self.counts, &filled, after_each);
         let (samples, _) = executor.run_until(&reactor, &mut idle, PARK_BOUND, waits)?;
         samples
     }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::io::{self, Write};
 
 /// How wide the column of plans is.
-const PLAN_COLUMNS: usize = 38;
+const PLAN_COLUMNS: usize = 32;
 
 const NOTES: &str = "\
 lateness  from the device's own note of the completion until the caller ran again
@@ -28,7 +28,7 @@ thread: on a busy machine the figures are those of the quarrel over cores.";
 
 const FILLER_NOTE: &str = "\
 polls     polls of the ready tasks beside the wait, a wait; CPU includes them
-filled    how fast these tasks ran during the waits, as a share of how fast they run without any";
+filled    the time within these polls, as a share of the time of the wait";
 
 /// The whole measurement.
 #[derive(Serialize, Clone, PartialEq, Debug)]
@@ -184,12 +184,15 @@ late",
             ];
             if self.load > 0 {
                 cells.push(count(figures.filler_polls));
-                cells.push(figures.filler_share.map_or("unknown".into(), percent));
+                cells.push(percent(figures.filler_share));
             }
             table.add_row(cells);
         }
-        for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(CellAlignment::Right);
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 1));
+            if column.index > 0 {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
         }
         table
     }
@@ -231,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_long_plan_is_folded_where_it_can_be_read() {
-        let fold = |text| folded(text, 38);
+        let fold = |text| folded(text, 32);
         assert_eq!(fold("spin:backstop_us=1000"), "spin:backstop_us=1000");
         assert_eq!(
             fold("poll (fallback from flag:park_us=50,backstop_us=1000)"),
@@ -239,7 +242,7 @@ mod tests {
         );
         assert_eq!(
             fold("poll+predict:margin_us=80,min_sleep_us=100,max_sleep_us=20000,window=4"),
-            "poll\n  +predict:margin_us=80,\n  min_sleep_us=100,max_sleep_us=20000,\n  window=4"
+            "poll\n  +predict:margin_us=80,\n  min_sleep_us=100,\n  max_sleep_us=20000,window=4"
         );
     }
 }

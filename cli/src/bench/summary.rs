@@ -1,8 +1,7 @@
 //! What many waits were like together.
 
-use super::filler::PollRate;
 use super::measure::Sample;
-use gpu_async_reactor::{DurNs, End};
+use gpu_async_reactor::End;
 use serde::Serialize;
 
 /// The waits under one plan. Means are over the measured waits.
@@ -23,9 +22,8 @@ pub struct Summary {
     pub backstops: usize,
     /// Polls of the tasks beside the waits, the mean of a wait.
     pub filler_polls: f64,
-    /// How fast these tasks ran during the waits, as a share of how fast they run without any; none
-    /// without such tasks.
-    pub filler_share: Option<f64>,
+    /// The time within these polls, as a share of the time of the waits.
+    pub filler_share: f64,
 }
 
 /// In nanoseconds.
@@ -40,9 +38,9 @@ pub struct Lateness {
 }
 
 impl Summary {
-    /// Of at least one sample. `alone` is how fast the tasks beside the waits are without them.
+    /// Of at least one sample.
     #[must_use]
-    pub fn of(samples: &[Sample], alone: Option<PollRate>) -> Self {
+    pub fn of(samples: &[Sample]) -> Self {
         let mut lateness: Vec<u64> = samples.iter().map(|sample| sample.lateness.0).collect();
         lateness.sort_unstable();
         let ended = |end: End| samples.iter().filter(|sample| sample.end == end).count();
@@ -50,23 +48,21 @@ impl Summary {
             samples.iter().map(of).sum::<u64>() as f64 / samples.len() as f64
         };
         let cpu: Option<u64> = samples.iter().map(|sample| sample.cpu.map(|cpu| cpu.0)).sum();
-        let wall: DurNs = DurNs(samples.iter().map(|sample| sample.wall.0).sum());
+        let wall: u64 = samples.iter().map(|sample| sample.wall.0).sum();
+        let share_of_wall = |time: u64| time as f64 / wall.max(1) as f64;
         Summary {
             lateness_ns: Lateness {
                 p50: percentile(&lateness, 50),
                 p99: percentile(&lateness, 99),
                 max: percentile(&lateness, 100),
             },
-            cpu_share: cpu.map(|cpu| cpu as f64 / wall.0.max(1) as f64),
+            cpu_share: cpu.map(share_of_wall),
             driver_calls: mean(|sample| sample.calls),
             parks: mean(|sample| sample.parks),
             late_share: ended(End::Late) as f64 / samples.len() as f64,
             backstops: ended(End::Backstop),
-            filler_polls: mean(|sample| sample.filler_polls),
-            filler_share: alone.map(|alone| {
-                let polls = samples.iter().map(|sample| sample.filler_polls).sum();
-                PollRate { polls, within: wall }.share_of(alone)
-            }),
+            filler_polls: mean(|sample| sample.filled.polls),
+            filler_share: share_of_wall(samples.iter().map(|sample| sample.filled.time.0).sum()),
         }
     }
 }
@@ -80,6 +76,8 @@ fn percentile(ascending: &[u64], percent: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::filler::Done;
+    use gpu_async_reactor::DurNs;
 
     fn sample(lateness: u64, end: End) -> Sample {
         Sample {
@@ -89,7 +87,7 @@ mod tests {
             calls: 3,
             parks: 1,
             end,
-            filler_polls: 7,
+            filled: Done { polls: 7, time: DurNs(50) },
         }
     }
 
@@ -104,13 +102,13 @@ mod tests {
     fn means_and_shares_are_over_all_waits() {
         let samples = [sample(10, End::Spun), sample(30, End::Late), sample(20, End::Backstop)];
         let mut unknown = samples;
-        let summary = Summary::of(&samples, Some(PollRate { polls: 14, within: DurNs(100) }));
+        let summary = Summary::of(&samples);
         assert_eq!(summary.lateness_ns, Lateness { p50: 20, p99: 30, max: 30 });
         assert_eq!(summary.cpu_share, Some(0.25));
         assert_eq!((summary.driver_calls, summary.parks), (3.0, 1.0));
         assert_eq!((summary.late_share, summary.backstops), (1.0 / 3.0, 1));
-        assert_eq!((summary.filler_polls, summary.filler_share), (7.0, Some(0.5)));
+        assert_eq!((summary.filler_polls, summary.filler_share), (7.0, 0.5));
         unknown[1].cpu = None;
-        assert_eq!(Summary::of(&unknown, None).cpu_share, None);
+        assert_eq!(Summary::of(&unknown).cpu_share, None);
     }
 }

@@ -16,7 +16,7 @@ use std::task::Waker;
 
 type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Much longer than any of these tests may take: a wake that only the bound finds shows.
+/// Much longer than any wake may take: one that only the bound finds shows.
 const BOUND: DurNs = DurNs::from_ms(2_000);
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -181,6 +181,27 @@ fn a_stall_is_not_reported_while_another_thread_holds_a_waker_and_is_once_it_gav
     let error = executor.run(&reactor, &mut idle, BOUND).unwrap_err();
     thread.join().unwrap();
     assert_eq!((error.code(), error.args()), (ErrorCode::Stalled, &["1".to_string()][..]));
+}
+
+#[test]
+fn a_stall_is_reported_although_the_last_waker_is_dropped_while_the_thread_sleeps() {
+    let reactor = Reactor::new(StdClock::new());
+    let idles = Arc::new(AtomicBool::new(false));
+    let mut idle = Announcing(StdIdle::with(StdClock::new(), ParkPolicy::default()), idles.clone());
+    let kept = std::sync::Mutex::new(None::<Waker>);
+    let mut executor: Executor<Task> = Executor::new();
+    executor.spawn(Box::pin(std::future::poll_fn(|cx| {
+        *kept.lock().unwrap() = Some(cx.waker().clone());
+        std::task::Poll::Pending
+    })));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_for(|| idles.load(Ordering::Relaxed));
+            drop(kept.lock().unwrap().take());
+        });
+        let error = executor.run(&reactor, &mut idle, DurNs::from_us(50)).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Stalled);
+    });
 }
 
 #[test]

@@ -15,15 +15,29 @@ mod core;
 pub mod host;
 #[cfg(feature = "std")]
 mod monotonic;
+#[cfg(feature = "serde")]
+mod serde_text;
 
 pub use crate::core::doorbell::{Doorbell, DoorbellSnapshot};
 pub use crate::core::error::{Error, ErrorCode, Result};
-pub use crate::core::estimate::Outcome;
+pub use crate::core::estimate::{Outcome, PointEstimate, PointTable};
+pub use crate::core::executor::{Executor, JoinHandle, RunStats, Spawner, YieldNow, yield_now};
+pub use crate::core::fallback::Link;
 pub use crate::core::idle::Idle;
 pub use crate::core::line::{
     CompletionLine, LINE_WORDS, MemoryDescriptor, OwnedDescriptor, SharedLine, Slot, reached,
 };
-pub use crate::core::plan::{DeadlinePlan, Park, WaitPlan};
+pub use crate::core::plan::{
+    BANDS_MAX, Capability, DeadlinePlan, DeviceCaps, FALLBACKS, Fallback, HostCaps, Park, ParkKind,
+    Resolved, ResolvedBands, StepRows, WINDOW_MAX, WaitBands, WaitPlan,
+};
 pub use crate::core::pool::{DRAIN_LOOKS, SlotLease, SlotPool, SlotStats};
-pub use crate::core::port::{CompletionPort, DeviceStream, run_inline};
+pub use crate::core::port::{
+    CompletionPort, DeviceStream, End, ReactorPort, ThreadPort, Ticket, WaitError, Waited,
+    run_inline, wait, wait_until,
+};
+pub use crate::core::reactor::{Alarmed, Reactor, Ready, Turn};
+pub use crate::core::setting::{
+    Declared, ExecutorCaps, ExecutorKind, ExecutorNeed, Setting, Strictness, resolve,
+};
 pub use crate::core::time::{Clock, DurNs, ManualClock, MonoNs, Timer};

@@ -5,10 +5,18 @@
 //! the other awaiting a [`Reactor`](crate::Reactor). No backend has a waiting loop of its own.
 
 mod inline;
+mod on_reactor;
+mod on_thread;
+mod point;
 mod stream;
+mod wait;
 
 pub use inline::run_inline;
+pub use on_reactor::ReactorPort;
+pub use on_thread::ThreadPort;
+pub use point::Ticket;
 pub use stream::DeviceStream;
+pub use wait::{End, WaitError, Waited, wait, wait_until};
 
 use super::time::DurNs;
 

@@ -1,0 +1,294 @@
+//! The lines that somebody waits on, and for each of their slots the queue of its targets.
+//!
+//! Laid out for the scan, which is what a turn does most: the least target of each slot stands in
+//! an array beside those of its line's other slots, so that a line costs two cache lines and no
+//! branch until a number was reached. A slot with one waiter, the usual case, holds it directly;
+//! more of them stand in a heap, whose memory is kept for the next slot that needs one.
+//!
+//! A borrowed line outlives the reactor, so once seen it keeps its number. An owned line is given
+//! up with its last waiter; the caller drops it outside of any borrow, for a line may be anything.
+
+use super::address_map::AddressMap;
+use super::heap::{IndexHeap, NOWHERE};
+use super::waiters::Waiters;
+use crate::core::line::{
+    CompletionLine, LINE_WORDS, MemoryDescriptor, OwnedDescriptor, SharedLine, Slot,
+};
+use crate::core::sync::Ordering;
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+
+/// The least target of a slot that nobody waits on.
+const NOBODY: u64 = u64::MAX;
+/// Marks a queue code as the number of a heap rather than a waiter.
+const HEAP: u32 = 1 << 31;
+
+/// A slot of a line in the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct SlotRef(NonZeroU32);
+
+impl SlotRef {
+    fn new(line: u32, slot: Slot) -> Self {
+        let code = line * LINE_WORDS as u32 + slot.index() as u32 + 1;
+        SlotRef(NonZeroU32::new(code).expect("one more than a number"))
+    }
+
+    fn line(self) -> usize {
+        (self.0.get() - 1) as usize / LINE_WORDS
+    }
+
+    fn slot(self) -> usize {
+        (self.0.get() - 1) as usize % LINE_WORDS
+    }
+}
+
+/// What a future waits for.
+#[derive(Clone, Debug)]
+pub(super) enum Watched<'l> {
+    Borrowed(MemoryDescriptor<'l>),
+    Owned(OwnedDescriptor),
+}
+
+impl Watched<'_> {
+    #[inline]
+    pub(super) fn as_descriptor(&self) -> MemoryDescriptor<'_> {
+        match self {
+            Watched::Borrowed(descriptor) => *descriptor,
+            Watched::Owned(descriptor) => descriptor.as_borrowed(),
+        }
+    }
+}
+
+#[derive(Clone)]
+pub(super) enum LineRef<'l> {
+    Borrowed(&'l CompletionLine),
+    Owned(SharedLine),
+    /// A number that stands for no line at present.
+    Vacant,
+}
+
+impl LineRef<'_> {
+    #[inline]
+    pub(super) fn line(&self) -> Option<&CompletionLine> {
+        match self {
+            LineRef::Borrowed(line) => Some(line),
+            LineRef::Owned(line) => Some((**line).as_ref()),
+            LineRef::Vacant => None,
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct LineTable<'l> {
+    // By the number of the line:
+    lines: Vec<LineRef<'l>>,
+    least: Vec<[u64; LINE_WORDS]>,
+    queues: Vec<[u32; LINE_WORDS]>,
+    active_at: Vec<u32>,
+    /// The numbers of the lines that somebody waits on, dense.
+    active: Vec<u32>,
+    vacant: Vec<u32>,
+    by_address: AddressMap,
+    heaps: Vec<IndexHeap<u64>>,
+    spare_heaps: Vec<u32>,
+    slots: usize,
+    cursor: usize,
+}
+
+impl<'l> LineTable<'l> {
+    /// How many slots somebody waits on.
+    pub(super) fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// The slot of `watched`, whose line is entered if it is new.
+    pub(super) fn enter(&mut self, watched: &Watched<'l>) -> SlotRef {
+        let descriptor = watched.as_descriptor();
+        let address = core::ptr::from_ref(descriptor.line()).addr();
+        let number = match self.by_address.get(address) {
+            Some(number) => number,
+            None => {
+                let line = match watched {
+                    Watched::Borrowed(descriptor) => LineRef::Borrowed(descriptor.line()),
+                    Watched::Owned(descriptor) => LineRef::Owned(descriptor.line.clone()),
+                };
+                self.add_line(address, line)
+            }
+        };
+        SlotRef::new(number, descriptor.slot())
+    }
+
+    fn add_line(&mut self, address: usize, line: LineRef<'l>) -> u32 {
+        let number = match self.vacant.pop() {
+            Some(number) => {
+                self.lines[number as usize] = line;
+                number
+            }
+            None => {
+                self.lines.push(line);
+                self.least.push([NOBODY; LINE_WORDS]);
+                self.queues.push([NOWHERE; LINE_WORDS]);
+                self.active_at.push(NOWHERE);
+                self.lines.len() as u32 - 1
+            }
+        };
+        self.by_address.insert(address, number);
+        number
+    }
+
+    /// Queues the waiter at `place` on its slot.
+    pub(super) fn queue(&mut self, slot: SlotRef, place: u32, target: u64, waiters: &mut Waiters) {
+        let (line, word) = (slot.line(), slot.slot());
+        let code = self.queues[line][word];
+        if code == NOWHERE {
+            self.queues[line][word] = place;
+            self.least[line][word] = target;
+            self.slots += 1;
+            if self.active_at[line] == NOWHERE {
+                self.active_at[line] = self.active.len() as u32;
+                self.active.push(line as u32);
+            }
+            return;
+        }
+        let heap = if code & HEAP != 0 { code & !HEAP } else { self.start_heap(code, waiters) };
+        self.queues[line][word] = heap | HEAP;
+        let moved = |id, at| waiters.at(id).queue_at = at;
+        self.heaps[heap as usize].push(target, place, moved);
+        self.least[line][word] = self.least[line][word].min(target);
+    }
+
+    fn start_heap(&mut self, first: u32, waiters: &mut Waiters) -> u32 {
+        let heap = self.spare_heaps.pop().unwrap_or_else(|| {
+            self.heaps.push(IndexHeap::default());
+            self.heaps.len() as u32 - 1
+        });
+        let target = waiters.at(first).target;
+        self.heaps[heap as usize].push(target, first, |id, at| waiters.at(id).queue_at = at);
+        heap
+    }
+
+    /// Takes the waiter at `place` off its slot's queue. Gives back a line that is to be dropped
+    /// outside of any borrow.
+    #[must_use]
+    pub(super) fn dequeue(
+        &mut self,
+        slot: SlotRef,
+        place: u32,
+        waiters: &mut Waiters,
+    ) -> LineRef<'l> {
+        let (line, word) = (slot.line(), slot.slot());
+        let code = self.queues[line][word];
+        if code & HEAP == 0 {
+            return self.empty_slot(line, word);
+        }
+        let heap = &mut self.heaps[(code & !HEAP) as usize];
+        let at = waiters.at(place).queue_at;
+        heap.remove(at, |id, at| waiters.at(id).queue_at = at);
+        match heap.peek() {
+            Some((least, _)) => {
+                self.least[line][word] = least;
+                LineRef::Vacant
+            }
+            None => {
+                self.spare_heaps.push(code & !HEAP);
+                self.empty_slot(line, word)
+            }
+        }
+    }
+
+    fn empty_slot(&mut self, line: usize, word: usize) -> LineRef<'l> {
+        self.queues[line][word] = NOWHERE;
+        self.least[line][word] = NOBODY;
+        self.slots -= 1;
+        if self.queues[line] != [NOWHERE; LINE_WORDS] {
+            return LineRef::Vacant;
+        }
+        let at = core::mem::replace(&mut self.active_at[line], NOWHERE);
+        self.active.swap_remove(at as usize);
+        if let Some(&moved) = self.active.get(at as usize) {
+            self.active_at[moved as usize] = at;
+        }
+        match &self.lines[line] {
+            LineRef::Owned(shared) => {
+                let address = core::ptr::from_ref::<CompletionLine>((**shared).as_ref()).addr();
+                self.by_address.remove(address);
+                self.vacant.push(line as u32);
+                core::mem::replace(&mut self.lines[line], LineRef::Vacant)
+            }
+            LineRef::Borrowed(_) | LineRef::Vacant => LineRef::Vacant,
+        }
+    }
+
+    /// Looks at every word that somebody waits on and calls `complete(place)` for each waiter whose
+    /// number was reached, after it was taken off its queue. Lines that are to be dropped outside of
+    /// any borrow are pushed to `gone`.
+    pub(super) fn scan(
+        &mut self,
+        waiters: &mut Waiters,
+        gone: &mut Vec<LineRef<'l>>,
+        mut complete: impl FnMut(&mut Waiters, u32),
+    ) {
+        // Backwards, since a line that empties is replaced by the last one, which was looked at.
+        for at in (0..self.active.len()).rev() {
+            let line = self.active[at] as usize;
+            let Some(words) = self.lines[line].line().map(|line| &line.words) else { continue };
+            let least = &self.least[line];
+            let mut hits = 0u32;
+            let mut seen = [0u64; LINE_WORDS];
+            for word in 0..LINE_WORDS {
+                seen[word] = words[word].load(Ordering::Acquire);
+                hits |= u32::from(seen[word] >= least[word]) << word;
+            }
+            while hits != 0 {
+                let word = hits.trailing_zeros() as usize;
+                hits &= hits - 1;
+                self.complete_slot(line, word, seen[word], waiters, gone, &mut complete);
+            }
+        }
+    }
+
+    fn complete_slot(
+        &mut self,
+        line: usize,
+        word: usize,
+        seen: u64,
+        waiters: &mut Waiters,
+        gone: &mut Vec<LineRef<'l>>,
+        complete: &mut impl FnMut(&mut Waiters, u32),
+    ) {
+        // A word of u64::MAX "reaches" the mark of an empty slot too.
+        while self.queues[line][word] != NOWHERE && self.least[line][word] <= seen {
+            let code = self.queues[line][word];
+            let place = match code & HEAP {
+                0 => code,
+                _ => self.heaps[(code & !HEAP) as usize].peek().expect("a queue has waiters").1,
+            };
+            let slot = waiters.at(place).slot.expect("a queued waiter watches a slot");
+            let left = self.dequeue(slot, place, waiters);
+            if !matches!(left, LineRef::Vacant) {
+                gone.push(left);
+            }
+            complete(waiters, place);
+        }
+    }
+
+    /// A line that somebody waits on, and its least targets. In turn, so that without a doorbell no
+    /// line is always the one that is not watched.
+    pub(super) fn next_to_watch(&mut self) -> Option<(LineRef<'l>, [u64; LINE_WORDS])> {
+        if self.cursor >= self.active.len() {
+            self.cursor = 0;
+        }
+        let line = *self.active.get(self.cursor)? as usize;
+        self.cursor += 1;
+        Some((self.lines[line].clone(), self.least[line]))
+    }
+}
+
+/// Whether a word of `line` reached its number among `least`.
+#[inline]
+pub(super) fn any_reached(line: &CompletionLine, least: &[u64; LINE_WORDS]) -> bool {
+    line.words
+        .iter()
+        .zip(least)
+        .any(|(word, least)| *least != NOBODY && word.load(Ordering::Acquire) >= *least)
+}

@@ -1,0 +1,173 @@
+//! One turn of a reactor: wake what is due, else idle in the way that what is registered asks for.
+//!
+//! ```text
+//! 1 something due            wake it                             Woke
+//! 2 only timers              sleep until the earliest            Slept
+//! 3 a slot is watched        park on a line, bounded             Parked
+//! 4 nothing registered       a bystander may wake us: sleep      Slept or Parked
+//!                            nobody can: error                   Stalled
+//! ```
+//!
+//! # The interleaving that must not lose a wake
+//!
+//! A store or a foreign wake may come at any time before the thread idles. The order is: take the
+//! snapshot of the doorbell; declare the thread idle; look at the slots, the timers and the ready
+//! set; idle while the doorbell shows the snapshot. Whoever stores or wakes before the look is seen
+//! by it; whoever does after it rings a doorbell that differs from the snapshot, and finds the
+//! thread declared idle, so that it uses the unparker.
+
+use super::Reactor;
+use super::lines::{LineRef, any_reached};
+use crate::core::doorbell::{DoorbellSnapshot, line_differs};
+use crate::core::error::{Error, ErrorCode, Result};
+use crate::core::idle::Idle;
+use crate::core::line::CompletionLine;
+use crate::core::time::{Clock, DurNs, MonoNs};
+use alloc::string::ToString;
+
+/// What a [`turn`](Reactor::turn) did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// Something was due and was woken, or became ready otherwise; the thread did not idle.
+    Woke,
+    /// The thread slept until the earliest timer, or was woken from that sleep.
+    Slept,
+    /// The thread parked on a line.
+    Parked,
+}
+
+/// Who else gives the thread work: the ready set of an executor, which other threads wake too.
+pub(crate) trait Bystander {
+    /// Declares the thread idle; `false` where work came in since it last was.
+    fn begin_idle(&self) -> bool;
+    /// Whether there is work now.
+    fn has_work(&self) -> bool;
+    /// Whether another thread may bring work. Called only where nothing is registered.
+    fn may_bring_work(&self) -> bool;
+    /// Whether who brings work also ends a sleep of the thread.
+    fn ends_sleep(&self) -> bool;
+    /// The thread is not idle any more.
+    fn end_idle(&self);
+}
+
+/// Nobody else.
+struct Alone;
+
+impl Bystander for Alone {
+    fn begin_idle(&self) -> bool {
+        true
+    }
+    fn has_work(&self) -> bool {
+        false
+    }
+    fn may_bring_work(&self) -> bool {
+        false
+    }
+    fn ends_sleep(&self) -> bool {
+        false
+    }
+    fn end_idle(&self) {}
+}
+
+impl<'l, C: Clock> Reactor<'l, C> {
+    /// Wakes everything due, or, where nothing is, idles once.
+    ///
+    /// `park_bound` is the longest park, and with a doorbell the longest time between two looks at
+    /// all slots. `tasks_left` is how many tasks the caller still has, for the error.
+    ///
+    /// # Errors
+    ///
+    /// [`Stalled`](ErrorCode::Stalled) where nothing is registered.
+    pub fn turn<I: Idle>(
+        &self,
+        idle: &mut I,
+        park_bound: DurNs,
+        tasks_left: usize,
+    ) -> Result<Turn> {
+        self.turn_beside(idle, park_bound, tasks_left, &Alone)
+    }
+
+    pub(crate) fn turn_beside<I: Idle>(
+        &self,
+        idle: &mut I,
+        park_bound: DurNs,
+        tasks_left: usize,
+        bystander: &impl Bystander,
+    ) -> Result<Turn> {
+        self.scan_bound.set(park_bound);
+        let snapshot = self.snapshot();
+        if !bystander.begin_idle() {
+            return Ok(Turn::Woke);
+        }
+        let ended = EndIdle(bystander);
+        let now = self.clock.monotonic_ns();
+        if self.is_waiting() && self.fire_seen(snapshot, now) || bystander.has_work() {
+            return Ok(Turn::Woke);
+        }
+        let (slots, earliest) = {
+            let tables = self.tables.borrow();
+            (tables.lines.slots(), tables.timers.peek().map(|((at, _), _)| at))
+        };
+        let turn = match (slots, earliest) {
+            (1.., earliest) => {
+                let bound = earliest.map_or(park_bound, |at| park_bound.min(at.since(now)));
+                self.park(idle, bound, snapshot.as_ref(), bystander);
+                Turn::Parked
+            }
+            (0, Some(earliest)) => {
+                let unheard = !bystander.ends_sleep() && bystander.may_bring_work();
+                let at = if unheard { earliest.min(now.after(park_bound)) } else { earliest };
+                idle.sleep_until(at);
+                Turn::Slept
+            }
+            (0, None) if bystander.may_bring_work() => {
+                if bystander.ends_sleep() {
+                    idle.sleep_until(MonoNs::MAX);
+                    Turn::Slept
+                } else {
+                    let nothing = CompletionLine::default();
+                    idle.park_line(&nothing, |_| bystander.has_work(), park_bound);
+                    Turn::Parked
+                }
+            }
+            // The last who could bring work may have done so and gone in between.
+            (0, None) if bystander.has_work() => Turn::Woke,
+            (0, None) => {
+                return Err(Error::new(ErrorCode::Stalled, [tasks_left.to_string()]));
+            }
+        };
+        drop(ended);
+        Ok(turn)
+    }
+
+    fn park<I: Idle>(
+        &self,
+        idle: &mut I,
+        bound: DurNs,
+        snapshot: Option<&DoorbellSnapshot>,
+        bystander: &impl Bystander,
+    ) {
+        if let (Some(watch), Some(snapshot)) = (&self.doorbell, snapshot) {
+            let rung = |line: &CompletionLine| line_differs(line, snapshot) || bystander.has_work();
+            idle.park_line(watch.doorbell.line(), rung, bound);
+            return;
+        }
+        // The line and its targets are copied: an idle is the caller's code and may come back here.
+        let watched = self.tables.borrow_mut().lines.next_to_watch();
+        let Some((line, least)) = watched else { return };
+        let line: &LineRef<'l> = &line;
+        if let Some(line) = line.line() {
+            let ready = |line: &CompletionLine| any_reached(line, &least) || bystander.has_work();
+            idle.park_line(line, ready, bound);
+        }
+    }
+}
+
+/// Declares the thread busy again, also where an idle panics.
+struct EndIdle<'b, B: Bystander>(&'b B);
+
+impl<B: Bystander> Drop for EndIdle<'_, B> {
+    fn drop(&mut self) {
+        self.0.end_idle();
+    }
+}

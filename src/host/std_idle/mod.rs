@@ -12,8 +12,9 @@ use super::kernel::Bed;
 use super::std_clock::StdClock;
 use crate::core::idle::Idle;
 use crate::core::line::CompletionLine;
+use crate::core::plan::HostCaps;
 use crate::core::time::{Clock, DurNs, MonoNs};
-use alloc::{sync::Arc, task::Wake};
+use alloc::{string::String, sync::Arc, task::Wake};
 use core::cell::Cell;
 use core::sync::atomic::AtomicU32;
 use core::task::Waker;
@@ -74,6 +75,18 @@ impl StdIdle {
     pub fn with(clock: StdClock, policy: ParkPolicy) -> Self {
         let unparker = Arc::new(Unparker(Bed::new(0)));
         StdIdle { clock, policy, unparker, idleness: None }
+    }
+
+    /// An idle that parks as well as this host can, and what the host offers to wait plans.
+    ///
+    /// There is no hardware park behind it yet, on any CPU: it parks by [`ParkPolicy::BALANCED`],
+    /// [`HostCaps::device_word_wait`] says so, and a `flag` plan resolves to `poll`.
+    #[must_use]
+    pub fn probe(clock: StdClock) -> (StdIdle, HostCaps) {
+        let why =
+            "this version parks by spinning and sleeping only, not by the CPU's wait instruction";
+        let caps = HostCaps { device_word_wait: Err(String::from(why)) };
+        (StdIdle::with(clock, ParkPolicy::default()), caps)
     }
 
     /// The clock.

@@ -1,28 +1,24 @@
 //! The queue of one stream: what its program adds to it, and how it settles.
 //!
 //! ```text
-//!        1                2                 4
-//! Idle -----> Scheduled -----> Running ---------> Waiting (a timer has it)
-//!   ^           ^  ^  ^          | | |               |
-//!   |           |  |  '----------' | '----> Held     |
-//!   |           |  |    3          |   6     |       |
-//!   |           |  '---------------+---------'  7    |
-//!   '-----------+------------------'  8              |
-//!               '------------------------------------'  5
+//!                                       ,--4--> Waiting --5--> Scheduled
+//! Idle --1--> Scheduled --2--> Running -+--6--> Held -----7--> Scheduled
+//!                                       +--3--> Scheduled
+//!                                       '--8--> Idle
 //! ```
 //!
 //! | edge | taken by |
 //! |---|---|
-//! | 1 | [`StreamCore::enqueue`]: work for an idle stream |
+//! | 1 | [`StreamCore::enqueue`], [`StreamCore::enqueue_mark`]: work for an idle stream |
 //! | 2 | `StreamCore::step`: a worker took the stream from the scheduler |
 //! | 3 | `StreamCore::give_way`: it had its turn and has work left |
-//! | 4 | `StreamCore::step`: a delay that is not over, a status that comes after its word |
-//! | 5 | `StreamCore::step`: the timer is due |
-//! | 6 | `StreamCore::step`: a hang that is not released |
+//! | 4 | `StreamCore::wait`: a delay that is not over, a status that comes after its word |
+//! | 5 | the scheduler: the timer is due; the next edge is 2, and the state says so only then |
+//! | 6 | `StreamCore::hang`: a hang that is not released |
 //! | 7 | [`StreamCore::resume`]: it was released; [`StreamCore::fail`]: nothing will release it |
-//! | 8 | `StreamCore::step`: nothing is left |
+//! | 8 | `StreamCore::step`: nothing is left; `StreamCore::discard`: nothing is left behind a fault |
 //!
-//! All edges are taken under the queue's lock. Locks nest in one order: queue, then hang, then
+//! All edges but 5 are taken under the queue's lock. Locks nest in one order: queue, then hang, then
 //! scheduler; the slot pool's and the device's list of streams are taken alone.
 
 use super::device::Shared;

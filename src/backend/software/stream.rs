@@ -70,10 +70,10 @@ impl SoftwareStream {
         self.core.status.inject(fault);
     }
 
-    /// When the store of `number` landed, on the clock of [`StdClock`](crate::host::StdClock): taken
-    /// by the worker right before it stored the word. None before that, for a lost store, and for a
-    /// number that is not among the last [`STAMPS_KEPT`](super::STAMPS_KEPT) stored. Takes the
-    /// stream's lock.
+    /// When the store of `number` landed, on the process's monotonic clock, which is that of the
+    /// standard library's hosts as well: taken by the worker right before it stored the word. None
+    /// before that, for a lost store, and for a number that is not among the last
+    /// [`STAMPS_KEPT`](super::STAMPS_KEPT) stored. Takes the stream's lock.
     #[must_use]
     pub fn stamp_of(&self, number: u64) -> Option<MonoNs> {
         self.core.lock().stamps.of(number)

@@ -39,8 +39,10 @@ const ONE_IDLENESS: DurNs = DurNs::from_us(50);
 ///
 /// [`sleep_until`](Idle::sleep_until) is an absolute futex wait on `CLOCK_MONOTONIC`, with the timer
 /// slack of the thread lowered to 1 ns before its first one (see [`StdClock`], which also keeps it
-/// if told to). It never ends early but by the unparker, and late by the kernel's wake-up: some 5 us
-/// on hardware, 40 us in a virtual machine. Elsewhere it waits on a condition variable.
+/// if told to). It never ends early but by the unparker, and late by the kernel's wake-up: 4 to 10 us at
+/// p50 with 1 ns of slack and 54 to 60 us with the usual 50 us, on a virtual machine with two cores (the
+/// test `a_sleep_never_ends_early` in `tests/std_idle.rs` prints it); deeper idle states of a CPU add to
+/// that. Elsewhere it waits on a condition variable.
 ///
 /// # Parking
 ///

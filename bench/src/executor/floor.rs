@@ -84,10 +84,10 @@ impl Subject for Floor {
                 // they are of one thread only, which is all that this workload uses.
                 let waker = unsafe { Waker::from_raw(RawWaker::new(data, &VTABLE)) };
                 let mut future = task.future.borrow_mut();
-                if let Some(polled) = future.as_mut() {
-                    if polled.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
-                        *future = None;
-                    }
+                if let Some(polled) = future.as_mut()
+                    && polled.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
+                {
+                    *future = None;
                 }
             }
         })

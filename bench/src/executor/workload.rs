@@ -65,10 +65,10 @@ impl Countdown {
     }
 
     fn count(&self) {
-        if self.0.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            if let Some(waiter) = self.0.waiter.lock().expect("nobody panics in it").take() {
-                waiter.wake();
-            }
+        if self.0.left.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(waiter) = self.0.waiter.lock().expect("nobody panics in it").take()
+        {
+            waiter.wake();
         }
     }
 

@@ -8,7 +8,13 @@ extern crate alloc;
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
+#[cfg(feature = "software")]
+pub mod backend;
 mod core;
+#[cfg(feature = "std")]
+pub mod host;
+#[cfg(feature = "std")]
+mod monotonic;
 #[cfg(feature = "serde")]
 mod serde_text;
 

@@ -1,12 +1,12 @@
 //! The executor, cranked on a manual clock with an idle that records what it was asked for.
 
-mod common;
+mod manual;
 
-use common::{Trace, TraceIdle, noop_run};
 use gpu_async_reactor::{
     CompletionLine, DurNs, ErrorCode, Executor, ManualClock, MemoryDescriptor, Reactor, Slot,
     yield_now,
 };
+use manual::{Trace, TraceIdle, noop_run};
 use std::cell::{Cell, RefCell};
 use std::future::{pending, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -249,3 +249,6 @@ impl<F: Future> fmt::Debug for Executor<F> {
         f.debug_struct("Executor").field("tasks", &self.len()).finish_non_exhaustive()
     }
 }
+
+#[cfg(all(loom, test))]
+mod model;

@@ -173,6 +173,9 @@ impl<'w, P: CompletionPort, T: Clock + Timer> Wait<'w, P, T> {
         if self.query()? {
             return Ok(self.ended(End::Immediate));
         }
+        if self.expired(self.start) {
+            return Ok(self.ended(End::TimedOut));
+        }
         if let Park::FlagWait { .. } | Park::Spin { .. } = plan.park {
             self.port.arm()?;
         }
@@ -187,6 +190,9 @@ impl<'w, P: CompletionPort, T: Clock + Timer> Wait<'w, P, T> {
                 let outcome = Some(Outcome::Late { woke_ns });
                 return Ok(Waited { outcome, ..self.ended(End::Late) });
             }
+            if self.expired(woke) {
+                return Ok(self.ended(End::TimedOut));
+            }
         }
         match plan.park {
             Park::Block | Park::QueryPoll => self.until_done(End::Polled).await,
@@ -200,11 +206,13 @@ impl<'w, P: CompletionPort, T: Clock + Timer> Wait<'w, P, T> {
         let mut backstop = now.after(DurNs(backstop_ns));
         loop {
             let bound = DurNs(park_ns).min(backstop.min(self.deadline).since(now));
-            self.parks += 1;
-            if self.port.park(bound).await? {
-                return self.until_done(End::Parked).await;
+            if bound > DurNs::ZERO {
+                self.parks += 1;
+                if self.port.park(bound).await? {
+                    return self.until_done(End::Parked).await;
+                }
+                now = self.time.monotonic_ns();
             }
-            now = self.time.monotonic_ns();
             if now >= backstop.min(self.deadline) {
                 if let Some(waited) = self.backstop(now, End::Parked)? {
                     return Ok(waited);

@@ -1,0 +1,252 @@
+//! The device: its workers, its slots, its end.
+
+use super::fault::Fault;
+use super::lock;
+use super::queue::StreamCore;
+use super::status::{CallCounter, DriverCalls};
+use super::stream::SoftwareStream;
+use super::worker::{self, Scheduler};
+use crate::core::doorbell::Doorbell;
+use crate::core::error::{Error, Result};
+use crate::core::line::SharedLine;
+use crate::core::pool::{SlotPool, SlotStats};
+use crate::core::time::DurNs;
+use alloc::sync::{Arc, Weak};
+use alloc::{string::ToString, vec::Vec};
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::sync::{Mutex, OnceLock};
+use std::thread::{self, JoinHandle};
+
+/// A device made of worker threads. Clones are handles of the same device.
+///
+/// # Its end
+///
+/// Dropping the last handle and the last stream never blocks: what is queued still runs, delays and
+/// late stores included, and the workers end after it by themselves. What stands at a [`Hang`]
+/// (super::Hang) then is abandoned. [`close`](Self::close) does the same at once and waits for it.
+#[derive(Clone)]
+pub struct SoftwareDevice {
+    shared: Arc<Shared>,
+    alive: Arc<Alive>,
+}
+
+/// How a [`SoftwareDevice`] is made.
+#[derive(Clone, Debug)]
+pub struct SoftwareDeviceBuilder {
+    workers: usize,
+    spin_before: DurNs,
+}
+
+/// Slots of lines in host memory.
+type Slots = SlotPool<fn() -> Result<SharedLine>>;
+
+/// What handles, streams and workers share.
+pub(super) struct Shared {
+    pub(super) scheduler: Scheduler,
+    pub(super) pool: Mutex<Slots>,
+    streams: Mutex<HashMap<u64, Weak<StreamCore>>>,
+    next_id: AtomicU64,
+    closing: AtomicBool,
+    lost: OnceLock<Fault>,
+    /// The calls of streams that are gone.
+    calls: CallCounter,
+    workers: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// There while a handle or a stream is. Workers hold [`Shared`] only.
+pub(super) struct Alive(Arc<Shared>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.begin_close();
+    }
+}
+
+impl SoftwareDeviceBuilder {
+    /// How many worker threads run the streams, at least 1; 2 unless set. Streams are not bound to
+    /// one. A host closure occupies its worker; delays and hangs do not.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers.max(1);
+        self
+    }
+
+    /// How long before the end of a delay a worker stops sleeping and spins; 150 us unless set.
+    ///
+    /// With it a delay ends within 1 to 2 us of its time, since it covers what a kernel takes to
+    /// wake a thread. It costs that much CPU time of one worker for each delay: 7.5 % of a core for
+    /// delays of 2 ms one behind the other. With [`DurNs::ZERO`] delays end as late as the kernel
+    /// wakes the worker, typically 50 to 100 us.
+    #[must_use]
+    pub fn spin_before(mut self, spin: DurNs) -> Self {
+        self.spin_before = spin;
+        self
+    }
+
+    /// Starts the workers.
+    ///
+    /// # Errors
+    ///
+    /// A [`Backend`](crate::ErrorCode::Backend) error where the system refuses a thread.
+    pub fn build(self) -> Result<SoftwareDevice> {
+        let shared = Arc::new(Shared {
+            scheduler: Scheduler::new(self.spin_before),
+            pool: Mutex::new(SlotPool::default()),
+            streams: Mutex::new(HashMap::new()),
+            next_id: AtomicU64::new(0),
+            closing: AtomicBool::new(false),
+            lost: OnceLock::new(),
+            calls: CallCounter::default(),
+            workers: Mutex::new(Vec::new()),
+        });
+        // From here on, an early return ends the workers that were started.
+        let alive = Arc::new(Alive(shared.clone()));
+        for _ in 0..self.workers {
+            let of_worker = shared.clone();
+            shared.scheduler.add_worker();
+            let worker = thread::Builder::new()
+                .name("software-device".to_string())
+                .spawn(move || worker::work(&of_worker))
+                .map_err(|error| {
+                    shared.scheduler.remove_worker();
+                    Error::backend("start a worker thread", error.to_string())
+                })?;
+            lock(&shared.workers).push(worker);
+        }
+        Ok(SoftwareDevice { shared, alive })
+    }
+}
+
+impl SoftwareDevice {
+    /// A device as the builder makes it unless told otherwise.
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](SoftwareDeviceBuilder::build).
+    pub fn new() -> Result<Self> {
+        Self::builder().build()
+    }
+
+    /// Sets a device up.
+    #[must_use]
+    pub fn builder() -> SoftwareDeviceBuilder {
+        SoftwareDeviceBuilder { workers: 2, spin_before: DurNs::from_us(150) }
+    }
+
+    /// A new stream that rings no doorbell. 1,000 of them are normal.
+    ///
+    /// # Errors
+    ///
+    /// That the device is closed or lost.
+    pub fn stream(&self) -> Result<SoftwareStream> {
+        self.make_stream(None)
+    }
+
+    /// A new stream that rings `doorbell` after every store of a word, for as long as it lives.
+    ///
+    /// # Errors
+    ///
+    /// As [`stream`](Self::stream).
+    pub fn stream_on(&self, doorbell: &Doorbell) -> Result<SoftwareStream> {
+        self.make_stream(Some(doorbell))
+    }
+
+    fn make_stream(&self, doorbell: Option<&Doorbell>) -> Result<SoftwareStream> {
+        let shared = &self.shared;
+        if let Some(fault) = shared.lost.get() {
+            return Err(fault.error("stream"));
+        }
+        if shared.is_closing() {
+            return Err(Fault::device_closed().error("stream"));
+        }
+        let lease = lock(&shared.pool).acquire()?;
+        let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
+        let bell = doorbell.map(|bell| (bell.clone(), bell.bind_stream()));
+        let core = Arc::new(StreamCore::new(id, shared.clone(), lease, bell));
+        lock(&shared.streams).insert(id, Arc::downgrade(&core));
+        if let Some(fault) = shared.lost.get() {
+            // Lost between the look above and the entry in the list.
+            core.fail(fault.clone());
+        }
+        Ok(SoftwareStream::new(core, self.alive.clone()))
+    }
+
+    /// Loses the device: `fault` becomes the sticky status of every stream, at once and whatever is
+    /// running, and no stream can be made any more.
+    pub fn lose(&self, fault: Fault) {
+        let fault = self.shared.lost.get_or_init(|| fault);
+        for stream in self.shared.live_streams() {
+            stream.fail(fault.clone());
+        }
+    }
+
+    /// Closes the device and waits for its workers.
+    ///
+    /// From now on nothing can be queued. What is queued runs to its end, however long its closures
+    /// and delays take; what stands at a hang, or comes to one, faults with [`Fault::DEVICE_CLOSED`].
+    /// Streams can still be asked. A second call does not wait for the first. Called from a closure
+    /// on one of the device's own workers it does not wait.
+    pub fn close(&self) {
+        self.shared.begin_close();
+        let workers = core::mem::take(&mut *lock(&self.shared.workers));
+        let me = thread::current().id();
+        let on_a_worker = workers.iter().any(|worker| worker.thread().id() == me);
+        if !on_a_worker {
+            for worker in workers {
+                worker.join().expect("a worker contains what it runs");
+            }
+        }
+    }
+
+    /// What became of the device's slots.
+    #[must_use]
+    pub fn slots(&self) -> SlotStats {
+        lock(&self.shared.pool).stats()
+    }
+
+    /// How often the driver was called, by all streams that ever were. Costs a look at each.
+    #[must_use]
+    pub fn calls(&self) -> DriverCalls {
+        let sum = CallCounter::default();
+        sum.add(self.shared.calls.get());
+        self.shared.live_streams().iter().for_each(|stream| sum.add(stream.calls.get()));
+        sum.get()
+    }
+}
+
+impl fmt::Debug for SoftwareDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SoftwareDevice")
+            .field("closing", &self.shared.is_closing())
+            .field("lost", &self.shared.lost.get())
+            .field("slots", &self.slots())
+            .finish()
+    }
+}
+
+impl Shared {
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    fn begin_close(&self) {
+        self.closing.store(true, Ordering::Release);
+        // Nobody can be relied on to release these.
+        for stream in self.live_streams() {
+            stream.fail_if_held();
+        }
+        self.scheduler.close();
+    }
+
+    pub(super) fn live_streams(&self) -> Vec<Arc<StreamCore>> {
+        // None of these is dropped under the lock, which their destructor takes.
+        lock(&self.streams).values().filter_map(Weak::upgrade).collect()
+    }
+
+    pub(super) fn forget(&self, stream: u64, calls: DriverCalls) {
+        lock(&self.streams).remove(&stream);
+        self.calls.add(calls);
+    }
+}

@@ -1,0 +1,179 @@
+//! What can be made to go wrong: sticky faults, hangs, broken stores, broken queries.
+
+use super::lock;
+use super::queue::StreamCore;
+use crate::core::error::Error;
+use crate::core::time::DurNs;
+use alloc::{format, string::String, sync::Arc, vec::Vec};
+use core::{fmt, mem};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// A status that a device can answer with: a number and its name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fault {
+    code: i32,
+    name: String,
+    stores_words: bool,
+}
+
+impl Fault {
+    /// The code of the fault of a stream whose host closure panicked.
+    pub const CLOSURE_PANICKED: i32 = -1;
+    /// The code of the fault of what a closing device could not finish.
+    pub const DEVICE_CLOSED: i32 = -2;
+
+    /// A fault with `code` and `name`, for example `(700, "ILLEGAL_ADDRESS")`. The words of the
+    /// marks behind it stay unwritten.
+    #[must_use]
+    pub fn new(code: i32, name: impl Into<String>) -> Self {
+        Fault { code, name: name.into(), stores_words: false }
+    }
+
+    /// The same fault, after which the words of the marks that are queued behind it are stored all
+    /// the same, at once and in order: a device whose stores outlive its kernels. Their status is
+    /// the fault nevertheless.
+    #[must_use]
+    pub fn storing_words(mut self) -> Self {
+        self.stores_words = true;
+        self
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn code(&self) -> i32 {
+        self.code
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn stores_words(&self) -> bool {
+        self.stores_words
+    }
+
+    /// The error of `call`, which found this status: a [`Backend`](crate::ErrorCode::Backend) error
+    /// whose status is the number and the name.
+    #[cold]
+    pub(super) fn error(&self, call: &str) -> Error {
+        Error::backend(call, format!("{} {}", self.code, self.name))
+    }
+
+    pub(super) fn closure_panicked() -> Self {
+        Fault::new(Fault::CLOSURE_PANICKED, "CLOSURE_PANICKED")
+    }
+
+    pub(super) fn device_closed() -> Self {
+        Fault::new(Fault::DEVICE_CLOSED, "DEVICE_CLOSED")
+    }
+}
+
+/// What goes wrong with the store of one mark. Its status is right in every case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum StoreFault {
+    /// The status says done and the word is never written. The doorbell stays silent too.
+    Lost,
+    /// The word is written, and the doorbell rung, this long after the status says done. Work behind
+    /// the mark does not wait for it; the word never goes back below a later mark's number.
+    Late(DurNs),
+    /// The word is written, and the doorbell rung, this long before the status says done. Work
+    /// behind the mark waits for the status.
+    Early(DurNs),
+    /// The word is written and the doorbell is not rung.
+    Silent,
+}
+
+/// What goes wrong with one status query.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum QueryFault {
+    /// It answers with this status, once; the stream goes on.
+    Fail(Fault),
+    /// It does not return before the hang is released, and then answers as usual: a driver call
+    /// that is stuck.
+    Hang(Hang),
+}
+
+/// Work that does not finish before it is released. Clones are handles of the same hang.
+///
+/// One hang may be queued on several streams, and be a [`QueryFault`] beside; all go on once it is
+/// released, and what meets it later does not stop at all. Dropping the handles releases nothing.
+#[derive(Clone, Default)]
+pub struct Hang(Arc<HangInner>);
+
+#[derive(Default)]
+struct HangInner {
+    state: Mutex<HangState>,
+    released: Condvar,
+}
+
+#[derive(Default)]
+struct HangState {
+    released: bool,
+    /// The streams that stand at this hang. Owned, since their program may have dropped them: they
+    /// run to their end once released. A closing device takes its streams out of their hangs by
+    /// faulting them, so that a hang that is in its own streams' queues is no cycle for ever.
+    held: Vec<Arc<StreamCore>>,
+    /// Threads whose queries stand at it.
+    blocked: usize,
+}
+
+impl Hang {
+    /// A hang that nothing stands at yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Hang::default()
+    }
+
+    /// Lets go on what stands here now, and whatever comes later. Any thread may call it.
+    pub fn release(&self) {
+        let held = {
+            let mut state = lock(&self.0.state);
+            state.released = true;
+            mem::take(&mut state.held)
+        };
+        self.0.released.notify_all();
+        held.iter().for_each(StreamCore::resume);
+    }
+
+    /// Whether [`release`](Self::release) was called.
+    #[must_use]
+    pub fn is_released(&self) -> bool {
+        lock(&self.0.state).released
+    }
+
+    /// How many streams and queries stand here now. Streams that were faulted meanwhile, by the loss
+    /// or the end of their device, may be counted still.
+    #[must_use]
+    pub fn holding(&self) -> usize {
+        let state = lock(&self.0.state);
+        state.held.len() + state.blocked
+    }
+
+    /// Holds `stream`, unless released. Called with the stream's queue locked, so that a release
+    /// that finds it here also finds it held.
+    pub(super) fn hold(&self, stream: &Arc<StreamCore>) -> bool {
+        let mut state = lock(&self.0.state);
+        if !state.released {
+            state.held.push(stream.clone());
+        }
+        !state.released
+    }
+
+    /// Blocks the calling thread until released.
+    pub(super) fn block(&self) {
+        let mut state = lock(&self.0.state);
+        state.blocked += 1;
+        let released = self.0.released.wait_while(state, |state| !state.released);
+        released.unwrap_or_else(PoisonError::into_inner).blocked -= 1;
+    }
+}
+
+impl fmt::Debug for Hang {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hang").field("released", &self.is_released()).finish_non_exhaustive()
+    }
+}

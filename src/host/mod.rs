@@ -1,0 +1,23 @@
+//! Hosts: where a thread's time comes from and how it idles. The only place that knows the standard
+//! library's clocks and threads.
+//!
+//! [`StdClock`] tells the time and sleeps; [`StdIdle`] idles a thread for a reactor.
+//!
+//! # System calls
+//!
+//! On Linux, all through the crate `rustix`, without unsafe code here: `clock_gettime` (a vDSO read),
+//! `futex` with `FUTEX_WAIT_BITSET` and an absolute deadline on `CLOCK_MONOTONIC`, `futex` with
+//! `FUTEX_WAKE`, and `prctl` with `PR_SET_TIMERSLACK`. Elsewhere what [`std::time`] and [`std::sync`]
+//! offer.
+#![forbid(unsafe_code)]
+
+mod kernel;
+mod std_clock;
+mod std_idle;
+
+pub use std_clock::{StdClock, thread_cpu_time};
+/// For the model checker's tests.
+#[cfg(loom)]
+#[doc(hidden)]
+pub use std_idle::IdleState;
+pub use std_idle::{ParkPolicy, StdIdle};

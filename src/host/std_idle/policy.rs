@@ -1,0 +1,105 @@
+//! How a park without a hardware monitor is spent.
+
+use crate::core::time::DurNs;
+
+/// How a thread parks on a line where the CPU cannot watch it: first it spins, then it yields, then
+/// it sleeps in slices, looking at the line in between.
+///
+/// The times count from the beginning of the *idleness*, which goes on over parks that end because
+/// their bound passed: a wait of 50 ms that parks 500 times for 100 us spins once. It begins anew
+/// after a sleep, after a park that ended with `ready` or by the unparker, and where more than
+/// 50 us lie between two parks.
+///
+/// A device's store is seen within about 100 ns while spinning, within 1 us while yielding on an idle
+/// machine, and within a slice and the kernel's wake-up (together `slice` + 50 us, typically) while
+/// sleeping. A store during the sleep cannot end it: no device makes the system call for that. The
+/// unparker ends it at once.
+///
+/// | preset | spin | yield until | slices | for |
+/// |---|---|---|---|---|
+/// | [`SPIN`](Self::SPIN) | for ever | | | a core that has nothing else to do |
+/// | [`BALANCED`](Self::BALANCED) (the default) | 200 us | 1 ms | 50 us to 1 ms | waits under 1 ms as if spinning, little CPU in longer ones |
+/// | [`SAVING`](Self::SAVING) | 5 us | 20 us | 100 us to 2 ms | when CPU time matters more than 100 us |
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ParkPolicy {
+    /// How long to spin, with pause hints.
+    pub spin: DurNs,
+    /// How long to yield the core to other threads after that.
+    pub yielding: DurNs,
+    /// The shortest sleep in the kernel. A sixteenth of the idleness so far is slept at a time where
+    /// that is longer, so that a long wait costs little and ends at most some 6 % late.
+    pub min_slice: DurNs,
+    /// The longest sleep in the kernel.
+    pub max_slice: DurNs,
+}
+
+impl ParkPolicy {
+    /// Spins for as long as it takes: one core at 100 %.
+    pub const SPIN: ParkPolicy = ParkPolicy {
+        spin: DurNs::MAX,
+        yielding: DurNs::ZERO,
+        min_slice: DurNs::ZERO,
+        max_slice: DurNs::ZERO,
+    };
+
+    /// The default.
+    pub const BALANCED: ParkPolicy = ParkPolicy {
+        spin: DurNs::from_us(200),
+        yielding: DurNs::from_us(800),
+        min_slice: DurNs::from_us(50),
+        max_slice: DurNs::from_ms(1),
+    };
+
+    /// Sleeps almost at once.
+    pub const SAVING: ParkPolicy = ParkPolicy {
+        spin: DurNs::from_us(5),
+        yielding: DurNs::from_us(15),
+        min_slice: DurNs::from_us(100),
+        max_slice: DurNs::from_ms(2),
+    };
+
+    /// What to do after `idle_for` of idleness.
+    pub(super) fn step(&self, idle_for: DurNs) -> Step {
+        if idle_for < self.spin {
+            Step::Spin
+        } else if idle_for.0 < self.spin.0.saturating_add(self.yielding.0) {
+            Step::Yield
+        } else {
+            let slice = (idle_for.0 / 16).max(self.min_slice.0).min(self.max_slice.0);
+            Step::Sleep(DurNs(slice))
+        }
+    }
+}
+
+impl Default for ParkPolicy {
+    /// [`BALANCED`](Self::BALANCED).
+    fn default() -> Self {
+        ParkPolicy::BALANCED
+    }
+}
+
+/// How the next stretch of a park is spent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    Spin,
+    Yield,
+    Sleep(DurNs),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_park_spins_then_yields_then_sleeps_longer_and_longer() {
+        let policy = ParkPolicy::default();
+        let step = |us| policy.step(DurNs::from_us(us));
+        assert_eq!(step(0), Step::Spin);
+        assert_eq!(step(199), Step::Spin);
+        assert_eq!(step(200), Step::Yield);
+        assert_eq!(step(1_000), Step::Sleep(DurNs::from_us(1_000 / 16).max(policy.min_slice)));
+        assert_eq!(step(8_000), Step::Sleep(DurNs::from_us(500)));
+        assert_eq!(step(60_000_000), Step::Sleep(policy.max_slice));
+        assert_eq!(ParkPolicy::SPIN.step(DurNs(u64::MAX - 1)), Step::Spin);
+    }
+}

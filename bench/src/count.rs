@@ -1,7 +1,7 @@
 //! A fixed number of operations and nothing else, for `scripts/count-instructions`. The clock is a
 //! manual one, so that what is counted is this crate's and not the system's.
 
-use crate::host::{SpinIdle, SystemClock};
+use crate::host;
 use clap::ValueEnum;
 use gpu_async_reactor::{
     CompletionLine, Doorbell, DurNs, Executor, ManualClock, MemoryDescriptor, Reactor, Slot,
@@ -47,7 +47,7 @@ fn switch(times: u64) {
             }
         }));
     }
-    let mut idle = SpinIdle::new(SystemClock::new(), true);
+    let mut idle = host::idle();
     executor.run(&reactor, &mut idle, DurNs::from_ms(1)).expect("yielding tasks do not stall");
 }
 

@@ -1,63 +1,36 @@
-//! A clock and an idle as a host of the standard library would bring them, without its choices.
+//! The clock and the idles that our own rows run with.
 
+use crate::measure::{Samples, ns_each, time};
+use gpu_async_reactor::host::{ParkPolicy, StdClock, StdIdle};
 use gpu_async_reactor::{Clock, CompletionLine, DurNs, Idle, MonoNs};
-use std::time::{Duration, Instant};
-
-/// The system's monotonic clock.
-#[derive(Clone, Copy)]
-pub struct SystemClock(Instant);
-
-impl SystemClock {
-    pub fn new() -> Self {
-        SystemClock(Instant::now())
-    }
-}
-
-impl Clock for SystemClock {
-    #[inline]
-    fn monotonic_ns(&self) -> MonoNs {
-        MonoNs(self.0.elapsed().as_nanos() as u64)
-    }
-}
+use std::task::Waker;
 
 /// What one read of the clock costs, in nanoseconds.
 pub fn clock_read_ns() -> f64 {
     const READS: usize = 10_000;
-    let clock = SystemClock::new();
+    let clock = StdClock::new();
     let samples = (0..21).map(|_| {
-        let elapsed = crate::measure::time(|| {
+        let elapsed = time(|| {
             for _ in 0..READS {
                 std::hint::black_box(clock.monotonic_ns());
             }
         });
-        crate::measure::ns_each(elapsed, READS)
+        ns_each(elapsed, READS)
     });
-    crate::measure::Samples(samples.collect()).median()
+    Samples(samples.collect()).median()
 }
 
-/// Sleeps and spins. Never used where every task stays ready.
-pub struct SpinIdle {
-    clock: SystemClock,
-    /// Whether wakes of the executor's own thread are told from foreign ones.
-    pub tells_threads_apart: bool,
+/// The host's idle, which tells wakes of the executor's own thread from foreign ones.
+pub fn idle() -> StdIdle {
+    StdIdle::with(StdClock::new(), ParkPolicy::SPIN)
 }
 
-impl SpinIdle {
-    pub fn new(clock: SystemClock, tells_threads_apart: bool) -> Self {
-        SpinIdle { clock, tells_threads_apart }
-    }
-}
+/// The same without telling threads apart: every wake is treated as foreign.
+pub struct Untold(pub StdIdle);
 
-/// The address of a thread-local: no other live thread has it.
-fn thread_token() -> usize {
-    thread_local!(static HERE: u8 = const { 0 });
-    HERE.with(|here| std::ptr::from_ref(here).addr())
-}
-
-impl Idle for SpinIdle {
+impl Idle for Untold {
     fn sleep_until(&mut self, at: MonoNs) {
-        let left = at.since(self.clock.monotonic_ns());
-        std::thread::sleep(Duration::from_nanos(left.0));
+        self.0.sleep_until(at);
     }
 
     fn park_line<R: Fn(&CompletionLine) -> bool>(
@@ -66,17 +39,10 @@ impl Idle for SpinIdle {
         ready: R,
         bound: DurNs,
     ) -> bool {
-        let until = self.clock.monotonic_ns().after(bound);
-        while !ready(line) {
-            if self.clock.monotonic_ns() >= until {
-                return false;
-            }
-            std::hint::spin_loop();
-        }
-        true
+        self.0.park_line(line, ready, bound)
     }
 
-    fn thread_token(&self) -> Option<fn() -> usize> {
-        self.tells_threads_apart.then_some(thread_token as fn() -> usize)
+    fn unparker(&self) -> Option<Waker> {
+        self.0.unparker()
     }
 }

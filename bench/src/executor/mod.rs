@@ -12,7 +12,6 @@ mod workload;
 use crate::allocations::{self, Allocated};
 use crate::measure::{Effort, Samples, interleave, ns_each};
 use crate::report::{Cell, Section, Verdict};
-use ours::Usage;
 use workload::{Kind, Subject};
 
 /// How many tasks take turns.
@@ -28,13 +27,11 @@ pub fn run(effort: Effort) -> Vec<Section> {
 }
 
 fn subjects() -> Vec<Box<dyn Subject>> {
-    let with_token = Usage { thread_token: true, waiting: false };
-    let waiting = Usage { waiting: true, ..with_token };
     let mut subjects: Vec<Box<dyn Subject>> = vec![
-        ours::typed(OWN, with_token),
-        ours::dynamic("ours, thread token, dyn tasks", with_token),
-        ours::typed("ours, thread token, a wait pending", waiting),
-        ours::typed("ours, no thread token", Usage::default()),
+        ours::typed(OWN),
+        ours::dynamic("ours, thread token, dyn tasks"),
+        ours::waiting("ours, thread token, a wait pending"),
+        ours::untold("ours, no thread token"),
         tokio::Tokio::boxed(false),
         tokio::Tokio::boxed(true),
         embassy::boxed(),

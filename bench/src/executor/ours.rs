@@ -1,73 +1,69 @@
 //! This crate's executor, in the ways in which a program may use it.
 
 use super::workload::{Countdown, Kind, Subject, yielding};
-use crate::host::{SpinIdle, SystemClock};
+use crate::host;
 use crate::measure::time;
-use gpu_async_reactor::{CompletionLine, DurNs, Executor, OwnedDescriptor, Reactor, Ready, Slot};
-use std::pin::Pin;
-use std::task::Context;
+use gpu_async_reactor::host::StdClock;
+use gpu_async_reactor::{
+    CompletionLine, DurNs, Executor, Idle, OwnedDescriptor, Reactor, Ready, Slot,
+};
+use std::pin::{Pin, pin};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 const PARK_BOUND: DurNs = DurNs::from_ms(1);
 
-/// How the executor is used.
-#[derive(Clone, Copy, Default)]
-pub struct Usage {
-    /// The idle tells wakes of this thread from foreign ones.
-    pub thread_token: bool,
-    /// A wait that never ends is registered, so that the executor looks at it between polls.
-    pub waiting: bool,
-}
-
-/// Tasks of one type.
-pub fn typed(name: &'static str, usage: Usage) -> Box<dyn Subject> {
-    Ours::boxed(name, usage, yielding)
+/// Tasks of one type, with the host's idle.
+pub fn typed(name: &'static str) -> Box<dyn Subject> {
+    Box::new(Ours::new(name, host::idle(), yielding))
 }
 
 /// Tasks as `Pin<Box<dyn Future>>`: of any type.
-pub fn dynamic(name: &'static str, usage: Usage) -> Box<dyn Subject> {
-    Ours::boxed(name, usage, |yields, done| {
+pub fn dynamic(name: &'static str) -> Box<dyn Subject> {
+    Box::new(Ours::new(name, host::idle(), |yields, done| {
         Box::pin(yielding(yields, done)) as Pin<Box<dyn Future<Output = ()>>>
-    })
+    }))
 }
 
-struct Ours<F: Future<Output = ()>, M> {
+/// Tasks of one type beside a wait that never ends, at which the executor looks between polls.
+pub fn waiting(name: &'static str) -> Box<dyn Subject> {
+    let mut ours = Ours::new(name, host::idle(), yielding);
+    let never = OwnedDescriptor { line: CompletionLine::shared(), slot: Slot::ALL[0], target: 1 };
+    let mut wait = ours.reactor.ready_owned(never, None);
+    assert!(pin!(&mut wait).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    ours.pending = Some(wait);
+    Box::new(ours)
+}
+
+/// Tasks of one type, with an idle that does not tell threads apart.
+pub fn untold(name: &'static str) -> Box<dyn Subject> {
+    Box::new(Ours::new(name, host::Untold(host::idle()), yielding))
+}
+
+struct Ours<F: Future<Output = ()>, M, I> {
     name: &'static str,
-    usage: Usage,
+    idle: I,
     make: M,
     executor: Executor<F>,
     /// Lives as long as the program: a registered wait borrows it.
-    reactor: &'static Reactor<'static, SystemClock>,
-    idle: SpinIdle,
-    pending: Option<Ready<'static, 'static, SystemClock>>,
+    reactor: &'static Reactor<'static, StdClock>,
+    pending: Option<Ready<'static, 'static, StdClock>>,
 }
 
-impl<F, M> Ours<F, M>
+impl<F, M, I> Ours<F, M, I>
 where
-    F: Future<Output = ()> + 'static,
-    M: Fn(usize, Countdown) -> F + 'static,
+    F: Future<Output = ()>,
+    M: Fn(usize, Countdown) -> F,
 {
-    fn boxed(name: &'static str, usage: Usage, make: M) -> Box<dyn Subject> {
-        let clock = SystemClock::new();
-        let reactor = Box::leak(Box::new(Reactor::new(clock)));
-        let idle = SpinIdle::new(clock, usage.thread_token);
-        let mut ours =
-            Ours { name, usage, make, executor: Executor::new(), reactor, idle, pending: None };
-        if ours.usage.waiting {
-            let never =
-                OwnedDescriptor { line: CompletionLine::shared(), slot: Slot::ALL[0], target: 1 };
-            let mut wait = ours.reactor.ready_owned(never, None);
-            let polled =
-                Pin::new(&mut wait).poll(&mut Context::from_waker(std::task::Waker::noop()));
-            assert!(polled.is_pending());
-            ours.pending = Some(wait);
-        }
-        Box::new(ours)
+    fn new(name: &'static str, idle: I, make: M) -> Self {
+        let reactor = Box::leak(Box::new(Reactor::new(StdClock::new())));
+        Ours { name, idle, make, executor: Executor::new(), reactor, pending: None }
     }
 }
 
-impl<F, M> Subject for Ours<F, M>
+impl<F, M, I> Subject for Ours<F, M, I>
 where
+    I: Idle,
     F: Future<Output = ()>,
     M: Fn(usize, Countdown) -> F,
 {

@@ -1,9 +1,10 @@
 //! (c) A `fire` that finds nothing, with and without a doorbell.
 
 use super::{Counter, SIZE_COLUMNS, SIZES, Wait, descriptors, lines, register_all};
-use crate::host::{SpinIdle, SystemClock};
+use crate::host;
 use crate::measure::{Effort, interleave, ns_each, time};
 use crate::report::{Cell, Section, Verdict};
+use gpu_async_reactor::host::StdClock;
 use gpu_async_reactor::{Doorbell, DurNs, Reactor, Turn};
 
 const TARGET_NS: f64 = 50.0;
@@ -42,14 +43,14 @@ pub fn run(effort: Effort) -> Section {
 }
 
 struct Subject {
-    reactor: &'static Reactor<'static, SystemClock>,
+    reactor: &'static Reactor<'static, StdClock>,
     _waits: Vec<Wait<'static, 'static>>,
     fires: usize,
 }
 
 impl Subject {
     fn new(count: usize, with_doorbell: bool) -> Self {
-        let clock = SystemClock::new();
+        let clock = StdClock::new();
         let reactor: &'static Reactor<'static, _> = Box::leak(Box::new(match with_doorbell {
             true => Reactor::with_doorbell(clock, &Doorbell::new()),
             false => Reactor::new(clock),
@@ -58,7 +59,7 @@ impl Subject {
         let (_, waker) = Counter::new();
         let waits = register_all(reactor, &descriptors(lines, count, 1), &waker);
         // A turn tells the reactor the park bound.
-        let turn = reactor.turn(&mut SpinIdle::new(clock, true), PARK_BOUND, 1);
+        let turn = reactor.turn(&mut host::idle(), PARK_BOUND, 1);
         assert_eq!(turn.ok(), Some(Turn::Parked));
         let fires = if with_doorbell { 500 } else { 40_000 / count + 1 };
         Subject { reactor, _waits: waits, fires }

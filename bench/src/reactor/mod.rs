@@ -7,9 +7,10 @@ mod idle_fire;
 mod one_among;
 mod storm;
 
-use crate::host::{SystemClock, clock_read_ns};
+use crate::host::clock_read_ns;
 use crate::measure::Effort;
 use crate::report::Section;
+use gpu_async_reactor::host::StdClock;
 use gpu_async_reactor::{CompletionLine, LINE_WORDS, MemoryDescriptor, OwnedDescriptor, Slot};
 use gpu_async_reactor::{Reactor, Ready};
 use std::pin::Pin;
@@ -27,7 +28,7 @@ pub fn run(effort: Effort) -> Vec<Section> {
     sections
 }
 
-type Wait<'r, 'l> = Ready<'r, 'l, SystemClock>;
+type Wait<'r, 'l> = Ready<'r, 'l, StdClock>;
 
 /// A waker that counts what it woke. One for all, as the cost of a task is the executor's.
 #[derive(Default)]
@@ -88,7 +89,7 @@ fn register(wait: &mut Wait<'_, '_>, waker: &Waker) {
 
 /// Registers a wait for each of `descriptors`.
 fn register_all<'r, 'l>(
-    reactor: &'r Reactor<'l, SystemClock>,
+    reactor: &'r Reactor<'l, StdClock>,
     descriptors: &[MemoryDescriptor<'l>],
     waker: &Waker,
 ) -> Vec<Wait<'r, 'l>> {

@@ -1,9 +1,9 @@
 //! (b) One completion among n: one `fire` that finds it, against a plain scan of the words.
 
 use super::{Counter, SIZE_COLUMNS, SIZES, Wait, descriptors, lines, register, register_all};
-use crate::host::SystemClock;
 use crate::measure::{Effort, interleave, ns_each};
 use crate::report::{Cell, Section, Verdict};
+use gpu_async_reactor::host::StdClock;
 use gpu_async_reactor::{CompletionLine, MemoryDescriptor, Reactor};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,7 +75,7 @@ trait Look {
 }
 
 struct Fire {
-    reactor: &'static Reactor<'static, SystemClock>,
+    reactor: &'static Reactor<'static, StdClock>,
     waits: Vec<Wait<'static, 'static>>,
     counter: Arc<Counter>,
     waker: Waker,
@@ -84,7 +84,7 @@ struct Fire {
 impl Fire {
     fn new(lines: &'static [CompletionLine], count: usize) -> Self {
         let (counter, waker) = Counter::new();
-        let reactor: &'static _ = Box::leak(Box::new(Reactor::new(SystemClock::new())));
+        let reactor: &'static _ = Box::leak(Box::new(Reactor::new(StdClock::new())));
         let waits = register_all(reactor, &descriptors(lines, count, 1), &waker);
         Fire { reactor, waits, counter, waker }
     }

@@ -1,9 +1,9 @@
 //! (a) Register all, complete all, one `fire`.
 
 use super::{Counter, SIZE_COLUMNS, SIZES, Wait, descriptors, lines, owned_descriptors, register};
-use crate::host::SystemClock;
 use crate::measure::{Effort, Samples, interleave, ns_each};
 use crate::report::{Cell, Section, Verdict};
+use gpu_async_reactor::host::StdClock;
 use gpu_async_reactor::{CompletionLine, Doorbell, DurNs, MonoNs, OwnedDescriptor, Reactor, Slot};
 use std::sync::Arc;
 use std::task::Waker;
@@ -80,7 +80,7 @@ trait Storm {
 struct Borrowed {
     count: usize,
     lines: &'static [CompletionLine],
-    reactor: &'static Reactor<'static, SystemClock>,
+    reactor: &'static Reactor<'static, StdClock>,
     doorbell: Option<Doorbell>,
     deadline: Option<MonoNs>,
     counter: Arc<Counter>,
@@ -93,7 +93,7 @@ impl Borrowed {
     /// Its lines and its reactor live as long as the program: futures borrow them.
     fn new(count: usize, doorbell: Option<Doorbell>, deadline: bool) -> Self {
         let (counter, waker) = Counter::new();
-        let clock = SystemClock::new();
+        let clock = StdClock::new();
         let reactor = Box::leak(Box::new(match &doorbell {
             Some(doorbell) => Reactor::with_doorbell(clock, doorbell),
             None => Reactor::new(clock),
@@ -135,7 +135,7 @@ impl Storm for Borrowed {
 
 struct Owned {
     descriptors: Vec<OwnedDescriptor>,
-    reactor: &'static Reactor<'static, SystemClock>,
+    reactor: &'static Reactor<'static, StdClock>,
     counter: Arc<Counter>,
     waker: Waker,
     waits: Vec<Wait<'static, 'static>>,
@@ -144,7 +144,7 @@ struct Owned {
 impl Owned {
     fn new(count: usize) -> Self {
         let (counter, waker) = Counter::new();
-        let reactor = Box::leak(Box::new(Reactor::new(SystemClock::new())));
+        let reactor = Box::leak(Box::new(Reactor::new(StdClock::new())));
         let waits = Vec::with_capacity(count);
         Owned { descriptors: owned_descriptors(count), reactor, counter, waker, waits }
     }

@@ -233,16 +233,26 @@ impl<'l> LineTable<'l> {
             let line = self.active[at] as usize;
             let Some(words) = self.lines[line].line().map(|line| &line.words) else { continue };
             let least = &self.least[line];
-            let mut hits = 0u32;
-            let mut seen = [0u64; LINE_WORDS];
-            for word in 0..LINE_WORDS {
-                seen[word] = words[word].load(Ordering::Acquire);
-                hits |= u32::from(seen[word] >= least[word]) << word;
+            // Two loads and a branch never taken a word, which is all that most lines ever cost.
+            if (0..LINE_WORDS).any(|word| words[word].load(Ordering::Acquire) >= least[word]) {
+                let seen = core::array::from_fn(|word| words[word].load(Ordering::Acquire));
+                self.complete_line(line, seen, waiters, gone, &mut complete);
             }
-            while hits != 0 {
-                let word = hits.trailing_zeros() as usize;
-                hits &= hits - 1;
-                self.complete_slot(line, word, seen[word], waiters, gone, &mut complete);
+        }
+    }
+
+    /// Completes what waits on `line`, whose words are `seen`.
+    fn complete_line(
+        &mut self,
+        line: usize,
+        seen: [u64; LINE_WORDS],
+        waiters: &mut Waiters,
+        gone: &mut Vec<LineRef<'l>>,
+        complete: &mut impl FnMut(&mut Waiters, u32),
+    ) {
+        for (word, seen) in seen.into_iter().enumerate() {
+            if seen >= self.least[line][word] {
+                self.complete_slot(line, word, seen, waiters, gone, complete);
             }
         }
     }

@@ -16,6 +16,7 @@ mod report;
 use clap::{Args, Parser, Subcommand};
 use measure::Effort;
 use report::{Report, Section};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -88,7 +89,8 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let report = Report { quick: effort.quick, sections };
-    print!("{report}");
+    // Who closes the pipe has read enough.
+    let _ = write!(std::io::stdout(), "{report}");
     if let Some(path) = &cli.options.json {
         let text = serde_json::to_string_pretty(&report).expect("a report is plain data");
         if let Err(error) = std::fs::write(path, text) {

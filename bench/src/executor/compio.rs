@@ -1,8 +1,8 @@
 //! compio: its runtime, which polls its I/O driver every 61 switches, and its executor alone.
 
 use super::workload::{Countdown, Kind, Subject, yielding};
-use crate::measure::time;
-use std::time::{Duration, Instant};
+use crate::measure::{Stopwatch, cpu_time};
+use std::time::Duration;
 
 pub struct Runtime {
     runtime: compio_runtime::Runtime,
@@ -32,7 +32,7 @@ impl Subject for Runtime {
                 self.runtime.spawn(yielding(yields, done.clone())).detach();
             }
         });
-        let start = Instant::now();
+        let start = Stopwatch::start();
         self.runtime.block_on(done.wait());
         start.elapsed()
     }
@@ -57,6 +57,6 @@ impl Subject for Bare {
         for _ in 0..tasks {
             self.executor.spawn(yielding(yields, done.clone())).detach();
         }
-        time(|| while self.executor.tick() {})
+        cpu_time(|| while self.executor.tick() {})
     }
 }

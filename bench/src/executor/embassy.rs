@@ -4,7 +4,7 @@
 //! polls it until every task has finished.
 
 use super::workload::{Countdown, Kind, Subject, yielding};
-use crate::measure::time;
+use crate::measure::cpu_time;
 use embassy_executor::raw::{Executor, TaskStorage};
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ where
             let token = storage.spawn(|| (self.make)(yields, done.clone()));
             spawner.spawn(token.expect("every task of the last run has finished"));
         }
-        time(|| {
+        cpu_time(|| {
             while !done.is_done() {
                 // SAFETY: not reentrant: tasks here do not call it, and the pender does nothing.
                 // The executor was made on the only thread that uses it.

@@ -3,7 +3,7 @@
 //! switch is the poll itself.
 
 use super::workload::{Countdown, Kind, Subject, yielding};
-use crate::measure::time;
+use crate::measure::cpu_time;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -74,7 +74,7 @@ impl Subject for Floor {
             let queue = self.queue.clone();
             Rc::new(Task { future, queued: AtomicBool::new(false), queue }).wake();
         }
-        time(|| {
+        cpu_time(|| {
             loop {
                 let next = self.queue.borrow_mut().pop_front();
                 let Some(task) = next else { break };

@@ -1,7 +1,7 @@
 //! The futures crate: `LocalPool`, and `FuturesUnordered` under `block_on`.
 
 use super::workload::{Countdown, Kind, Subject, yielding};
-use crate::measure::time;
+use crate::measure::cpu_time;
 use futures_executor::LocalPool;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use futures_util::task::LocalSpawnExt;
@@ -27,7 +27,7 @@ impl Subject for Pool {
         for _ in 0..tasks {
             spawner.spawn_local(yielding(yields, done.clone())).expect("the pool is there");
         }
-        time(|| self.pool.run())
+        cpu_time(|| self.pool.run())
     }
 }
 
@@ -47,6 +47,6 @@ impl Subject for Unordered {
         let done = Countdown::new(tasks);
         let mut set: FuturesUnordered<_> =
             (0..tasks).map(|_| yielding(yields, done.clone())).collect();
-        time(|| futures_executor::block_on(async { while set.next().await.is_some() {} }))
+        cpu_time(|| futures_executor::block_on(async { while set.next().await.is_some() {} }))
     }
 }

@@ -56,7 +56,7 @@ fn switches(effort: Effort) -> Section {
     let mut section = Section::new("executor: task switches", &columns);
     section.note(format!(
         "{repetitions} samples of {switches} switches; every task yields through the same future; \
-         headline: {HEADLINE} tasks"
+         headline: {HEADLINE} tasks; CPU time"
     ));
     let by_size: Vec<Vec<Samples>> = SIZES
         .iter()

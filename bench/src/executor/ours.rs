@@ -2,7 +2,7 @@
 
 use super::workload::{Countdown, Kind, Subject, yielding};
 use crate::host;
-use crate::measure::time;
+use crate::measure::cpu_time;
 use gpu_async_reactor::host::StdClock;
 use gpu_async_reactor::{
     CompletionLine, DurNs, Executor, Idle, OwnedDescriptor, Reactor, Ready, Slot,
@@ -80,7 +80,7 @@ where
         for _ in 0..tasks {
             drop(self.executor.spawn((self.make)(yields, done.clone())));
         }
-        let elapsed = time(|| {
+        let elapsed = cpu_time(|| {
             let ran = self.executor.run(self.reactor, &mut self.idle, PARK_BOUND);
             ran.expect("tasks that yield do not stall");
         });

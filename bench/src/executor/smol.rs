@@ -1,8 +1,9 @@
 //! async-executor's `LocalExecutor`.
 
 use super::workload::{Countdown, Kind, Subject, yielding};
+use crate::measure::Stopwatch;
 use async_executor::LocalExecutor;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[derive(Default)]
 pub struct Smol {
@@ -23,7 +24,7 @@ impl Subject for Smol {
         for _ in 0..tasks {
             self.executor.spawn(yielding(yields, done.clone())).detach();
         }
-        let start = Instant::now();
+        let start = Stopwatch::start();
         futures_executor::block_on(self.executor.run(done.wait()));
         start.elapsed()
     }

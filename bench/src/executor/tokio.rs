@@ -1,7 +1,8 @@
 //! tokio's current-thread runtime: its own tasks, and a `LocalSet`'s.
 
 use super::workload::{Countdown, Kind, Subject, yielding};
-use std::time::{Duration, Instant};
+use crate::measure::Stopwatch;
+use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 
@@ -33,7 +34,7 @@ impl Subject for Tokio {
                 for _ in 0..tasks {
                     drop(local.spawn_local(yielding(yields, done.clone())));
                 }
-                let start = Instant::now();
+                let start = Stopwatch::start();
                 self.runtime.block_on(local.run_until(done.wait()));
                 start.elapsed()
             }
@@ -41,7 +42,7 @@ impl Subject for Tokio {
                 for _ in 0..tasks {
                     drop(self.runtime.spawn(yielding(yields, done.clone())));
                 }
-                let start = Instant::now();
+                let start = Stopwatch::start();
                 self.runtime.block_on(done.wait());
                 start.elapsed()
             }

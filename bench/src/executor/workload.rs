@@ -21,7 +21,7 @@ pub trait Subject {
     fn name(&self) -> &str;
     fn kind(&self) -> Kind;
     /// Spawns `tasks` tasks that each yield `yields` times, and runs them all to their end. Says
-    /// how long that took from after the last spawn.
+    /// how much CPU time that took from after the last spawn.
     fn run(&mut self, tasks: usize, yields: usize) -> Duration;
 }
 

@@ -1,7 +1,7 @@
 //! (a) Register all, complete all, one `fire`.
 
 use super::{Counter, SIZE_COLUMNS, SIZES, Wait, descriptors, lines, owned_descriptors, register};
-use crate::measure::{Effort, Samples, interleave, ns_each};
+use crate::measure::{Effort, Samples, Stopwatch, interleave, ns_each};
 use crate::report::{Cell, Section, Verdict};
 use gpu_async_reactor::host::StdClock;
 use gpu_async_reactor::{CompletionLine, Doorbell, DurNs, MonoNs, OwnedDescriptor, Reactor, Slot};
@@ -70,10 +70,32 @@ trait Storm {
 
     /// Nanoseconds a descriptor.
     fn sample(&mut self) -> f64 {
-        const DESCRIPTORS: usize = 50_000;
+        const DESCRIPTORS: usize = 10_000;
         let storms = DESCRIPTORS.div_ceil(self.count());
         let elapsed = (0..storms).map(|_| self.once()).sum();
         ns_each(elapsed, storms * self.count())
+    }
+}
+
+/// When a storm began: by the CPU time of the thread where it is long beside a look at that.
+enum Start {
+    Short(Instant),
+    Long(Stopwatch),
+}
+
+impl Start {
+    fn now(count: usize) -> Start {
+        match count < 1_000 {
+            true => Start::Short(Instant::now()),
+            false => Start::Long(Stopwatch::start()),
+        }
+    }
+
+    fn elapsed(&self) -> Duration {
+        match self {
+            Start::Short(start) => start.elapsed(),
+            Start::Long(start) => start.elapsed(),
+        }
     }
 }
 
@@ -114,7 +136,7 @@ impl Storm for Borrowed {
     fn once(&mut self) -> Duration {
         self.number += 1;
         let descriptors = descriptors(self.lines, self.count, self.number);
-        let start = Instant::now();
+        let start = Start::now(self.count());
         for &descriptor in &descriptors {
             self.waits.push(self.reactor.ready(descriptor, self.deadline));
             register(self.waits.last_mut().expect("just pushed"), &self.waker);
@@ -157,7 +179,7 @@ impl Storm for Owned {
 
     fn once(&mut self) -> Duration {
         self.descriptors.iter_mut().for_each(|descriptor| descriptor.target += 1);
-        let start = Instant::now();
+        let start = Start::now(self.count());
         for descriptor in &self.descriptors {
             self.waits.push(self.reactor.ready_owned(descriptor.clone(), None));
             register(self.waits.last_mut().expect("just pushed"), &self.waker);

@@ -263,10 +263,14 @@ impl<'l> LineTable<'l> {
         gone: &mut Vec<LineRef<'l>>,
         complete: &mut impl FnMut(&mut Waiters, u32),
     ) {
-        for (word, seen) in seen.into_iter().enumerate() {
-            if seen >= self.least[line][word] {
-                self.complete_slot(line, word, seen, waiters, gone, complete);
-            }
+        let least = &self.least[line];
+        // As bits: which word it was cannot be predicted, so no branch may depend on it.
+        let hit = |word: usize| u32::from(seen[word] >= least[word]) << word;
+        let mut hits = (0..LINE_WORDS).fold(0, |hits, word| hits | hit(word));
+        while hits != 0 {
+            let word = hits.trailing_zeros() as usize;
+            hits &= hits - 1;
+            self.complete_slot(line, word, seen[word], waiters, gone, complete);
         }
     }
 

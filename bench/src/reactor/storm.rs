@@ -1,0 +1,196 @@
+//! (a) Register all, complete all, one `fire`.
+
+use super::{Counter, SIZE_COLUMNS, SIZES, Wait, descriptors, lines, owned_descriptors, register};
+use crate::measure::{Effort, Samples, Stopwatch, interleave, ns_each};
+use crate::report::{Cell, Section, Verdict};
+use gpu_async_reactor::host::StdClock;
+use gpu_async_reactor::{CompletionLine, Doorbell, DurNs, MonoNs, OwnedDescriptor, Reactor, Slot};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+const TARGET_NS: f64 = 150.0;
+const TARGET_GROWTH: f64 = 1.6;
+
+pub fn run(effort: Effort) -> Section {
+    let repetitions = effort.pick(11, 31);
+    let mut columns = vec!["ns a descriptor"];
+    columns.extend(SIZE_COLUMNS);
+    let mut section = Section::new("reactor (a): register all, complete all, one fire", &columns);
+    section.note(
+        "from the making of the future to its wake; tables and lines have been used before; \
+         the stores into the words are part of it",
+    );
+    let mut rows: Vec<Box<Row>> = vec![
+        Row::boxed("borrowed lines", |at| Box::new(Borrowed::new(at, None, false))),
+        Row::boxed("borrowed lines, doorbell", |at| {
+            Box::new(Borrowed::new(at, Some(Doorbell::new()), false))
+        }),
+        Row::boxed("borrowed lines, each with a deadline", |at| {
+            Box::new(Borrowed::new(at, None, true))
+        }),
+        Row::boxed("owned lines", |at| Box::new(Owned::new(at))),
+    ];
+    // [size][row]
+    let mut by_size = Vec::new();
+    for at in 0..SIZES.len() {
+        by_size.push(interleave(repetitions, &mut rows, |row| row.storms[at].sample()));
+    }
+    for (at, row) in rows.iter().enumerate() {
+        let cells = by_size.iter().map(|samples| Cell::Measured(samples[at].spread())).collect();
+        section.row(row.name, cells);
+    }
+    for (columns, samples) in SIZE_COLUMNS.iter().zip(&by_size) {
+        let what = format!("borrowed lines, {columns} descriptors");
+        section.verdicts.push(Verdict::at_most(what, &samples[0], " ns", TARGET_NS));
+    }
+    let growth: Samples = by_size[2][0].ratios_to(&by_size[0][0]);
+    let what = "borrowed lines, growth from 64 to 100,000";
+    section.verdicts.push(Verdict::at_most(what, &growth, " x", TARGET_GROWTH));
+    section
+}
+
+struct Row {
+    name: &'static str,
+    /// One a size.
+    storms: Vec<Box<dyn Storm>>,
+}
+
+impl Row {
+    fn boxed(name: &'static str, storm: impl Fn(usize) -> Box<dyn Storm>) -> Box<Row> {
+        Box::new(Row { name, storms: SIZES.map(storm).into() })
+    }
+}
+
+/// Repeats the storm until enough time has passed to be told apart from the clock's own.
+trait Storm {
+    fn count(&self) -> usize;
+    /// One storm: the time that counts, without what puts things back.
+    fn once(&mut self) -> Duration;
+
+    /// Nanoseconds a descriptor.
+    fn sample(&mut self) -> f64 {
+        const DESCRIPTORS: usize = 10_000;
+        let storms = DESCRIPTORS.div_ceil(self.count());
+        let elapsed = (0..storms).map(|_| self.once()).sum();
+        ns_each(elapsed, storms * self.count())
+    }
+}
+
+/// When a storm began: by the CPU time of the thread where it is long beside a look at that.
+enum Start {
+    Short(Instant),
+    Long(Stopwatch),
+}
+
+impl Start {
+    fn now(count: usize) -> Start {
+        match count < 1_000 {
+            true => Start::Short(Instant::now()),
+            false => Start::Long(Stopwatch::start()),
+        }
+    }
+
+    fn elapsed(&self) -> Duration {
+        match self {
+            Start::Short(start) => start.elapsed(),
+            Start::Long(start) => start.elapsed(),
+        }
+    }
+}
+
+struct Borrowed {
+    count: usize,
+    lines: &'static [CompletionLine],
+    reactor: &'static Reactor<'static, StdClock>,
+    doorbell: Option<Doorbell>,
+    deadline: Option<MonoNs>,
+    counter: Arc<Counter>,
+    waker: Waker,
+    waits: Vec<Wait<'static, 'static>>,
+    number: u64,
+}
+
+impl Borrowed {
+    /// Its lines and its reactor live as long as the program: futures borrow them.
+    fn new(count: usize, doorbell: Option<Doorbell>, deadline: bool) -> Self {
+        let (counter, waker) = Counter::new();
+        let clock = StdClock::new();
+        let reactor = Box::leak(Box::new(match &doorbell {
+            Some(doorbell) => Reactor::with_doorbell(clock, doorbell),
+            None => Reactor::new(clock),
+        }));
+        let deadline = deadline.then(|| {
+            gpu_async_reactor::Clock::monotonic_ns(&clock).after(DurNs::from_ms(3_600_000))
+        });
+        let (lines, waits) = (lines(count).leak(), Vec::with_capacity(count));
+        Borrowed { count, lines, reactor, doorbell, deadline, counter, waker, waits, number: 0 }
+    }
+}
+
+impl Storm for Borrowed {
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    fn once(&mut self) -> Duration {
+        self.number += 1;
+        let descriptors = descriptors(self.lines, self.count, self.number);
+        let start = Start::now(self.count());
+        for &descriptor in &descriptors {
+            self.waits.push(self.reactor.ready(descriptor, self.deadline));
+            register(self.waits.last_mut().expect("just pushed"), &self.waker);
+        }
+        for line in self.lines {
+            Slot::ALL.iter().for_each(|&slot| line.store(slot, self.number));
+        }
+        if let Some(doorbell) = &self.doorbell {
+            doorbell.ring();
+        }
+        self.reactor.fire();
+        let elapsed = start.elapsed();
+        assert_eq!(self.counter.take(), self.count as u64);
+        self.waits.clear();
+        elapsed
+    }
+}
+
+struct Owned {
+    descriptors: Vec<OwnedDescriptor>,
+    reactor: &'static Reactor<'static, StdClock>,
+    counter: Arc<Counter>,
+    waker: Waker,
+    waits: Vec<Wait<'static, 'static>>,
+}
+
+impl Owned {
+    fn new(count: usize) -> Self {
+        let (counter, waker) = Counter::new();
+        let reactor = Box::leak(Box::new(Reactor::new(StdClock::new())));
+        let waits = Vec::with_capacity(count);
+        Owned { descriptors: owned_descriptors(count), reactor, counter, waker, waits }
+    }
+}
+
+impl Storm for Owned {
+    fn count(&self) -> usize {
+        self.descriptors.len()
+    }
+
+    fn once(&mut self) -> Duration {
+        self.descriptors.iter_mut().for_each(|descriptor| descriptor.target += 1);
+        let start = Start::now(self.count());
+        for descriptor in &self.descriptors {
+            self.waits.push(self.reactor.ready_owned(descriptor.clone(), None));
+            register(self.waits.last_mut().expect("just pushed"), &self.waker);
+        }
+        for OwnedDescriptor { line, slot, target } in &self.descriptors {
+            (**line).as_ref().store(*slot, *target);
+        }
+        self.reactor.fire();
+        let elapsed = start.elapsed();
+        assert_eq!(self.counter.take(), self.descriptors.len() as u64);
+        self.waits.clear();
+        elapsed
+    }
+}

@@ -24,7 +24,8 @@ const SIZE_COLUMNS: [&str; 3] = ["64", "4,096", "100,000"];
 
 pub fn run(effort: Effort) -> Vec<Section> {
     let mut sections = vec![storm::run(effort), one_among::run(effort), idle_fire::run(effort)];
-    sections[0].note(format!("one clock read: {:.1} ns", clock_read_ns()));
+    let clock = format!("one clock read: {:.1} ns", clock_read_ns());
+    sections.iter_mut().for_each(|section| section.note(&clock));
     sections
 }
 

@@ -66,7 +66,9 @@ fn lines(slots: usize) -> Vec<CompletionLine> {
 fn descriptors(lines: &[CompletionLine], count: usize, target: u64) -> Vec<MemoryDescriptor<'_>> {
     let of_line =
         |line| Slot::ALL.into_iter().map(move |slot| MemoryDescriptor::new(line, slot, target));
-    lines.iter().flat_map(of_line).take(count).collect()
+    let mut descriptors = Vec::with_capacity(count);
+    descriptors.extend(lines.iter().flat_map(of_line).take(count));
+    descriptors
 }
 
 /// The same of lines that are owned.

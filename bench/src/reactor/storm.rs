@@ -1,6 +1,7 @@
 //! (a) Register all, complete all, one `fire`.
 
 use super::{Counter, SIZE_COLUMNS, SIZES, Wait, descriptors, lines, owned_descriptors, register};
+use crate::allocations;
 use crate::measure::{Effort, Samples, Stopwatch, interleave, ns_each};
 use crate::report::{Cell, Section, Verdict};
 use gpu_async_reactor::host::StdClock;
@@ -45,6 +46,11 @@ pub fn run(effort: Effort) -> Section {
         section.verdicts.push(Verdict::at_most(what, &samples[0], " ns", TARGET_NS));
     }
     let growth: Samples = by_size[2][0].ratios_to(&by_size[0][0]);
+    let again = allocations::count(|| _ = rows[0].storms[1].once());
+    // One is the list of descriptors, which is the benchmark's.
+    let allocated = Samples(vec![(again.calls + again.growths - 1) as f64]);
+    let what = format!("borrowed lines, allocations of {} waits", SIZE_COLUMNS[1]);
+    section.verdicts.push(Verdict::at_most(what, &allocated, "", 0.0));
     let what = "borrowed lines, growth from 64 to 100,000";
     section.verdicts.push(Verdict::at_most(what, &growth, " x", TARGET_GROWTH));
     section

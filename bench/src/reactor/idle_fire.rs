@@ -17,8 +17,8 @@ pub fn run(effort: Effort) -> Section {
     columns.extend(SIZE_COLUMNS);
     let mut section = Section::new("reactor (c): idle fire", &columns);
     section.note(format!(
-        "one clock read is part of each; with a doorbell all slots are still looked at once a park \
-         bound, here {} ms: in the mean, not in the median",
+        "with a doorbell one clock read is part of each, and all slots are still looked at once a \
+         park bound, here {} ms: in the mean, not in the median",
         PARK_BOUND.0 / 1_000_000
     ));
     let mut rows: [Vec<Cell>; 3] = Default::default();

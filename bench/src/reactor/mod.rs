@@ -24,7 +24,8 @@ const SIZE_COLUMNS: [&str; 3] = ["64", "4,096", "100,000"];
 
 pub fn run(effort: Effort) -> Vec<Section> {
     let mut sections = vec![storm::run(effort), one_among::run(effort), idle_fire::run(effort)];
-    sections[0].note(format!("one clock read: {:.1} ns", clock_read_ns()));
+    let clock = format!("one clock read: {:.1} ns", clock_read_ns());
+    sections.iter_mut().for_each(|section| section.note(&clock));
     sections
 }
 
@@ -65,7 +66,9 @@ fn lines(slots: usize) -> Vec<CompletionLine> {
 fn descriptors(lines: &[CompletionLine], count: usize, target: u64) -> Vec<MemoryDescriptor<'_>> {
     let of_line =
         |line| Slot::ALL.into_iter().map(move |slot| MemoryDescriptor::new(line, slot, target));
-    lines.iter().flat_map(of_line).take(count).collect()
+    let mut descriptors = Vec::with_capacity(count);
+    descriptors.extend(lines.iter().flat_map(of_line).take(count));
+    descriptors
 }
 
 /// The same of lines that are owned.

@@ -1,6 +1,7 @@
 //! (a) Register all, complete all, one `fire`.
 
 use super::{Counter, SIZE_COLUMNS, SIZES, Wait, descriptors, lines, owned_descriptors, register};
+use crate::allocations;
 use crate::measure::{Effort, Samples, Stopwatch, interleave, ns_each};
 use crate::report::{Cell, Section, Verdict};
 use gpu_async_reactor::host::StdClock;
@@ -12,6 +13,11 @@ use std::time::{Duration, Instant};
 const TARGET_NS: f64 = 150.0;
 const TARGET_GROWTH: f64 = 1.6;
 
+/// The row that the targets are set for.
+const OWN: &str = "borrowed lines";
+const NAMES: [&str; 4] =
+    [OWN, "borrowed lines, doorbell", "borrowed lines, each with a deadline", "owned lines"];
+
 pub fn run(effort: Effort) -> Section {
     let repetitions = effort.pick(11, 31);
     let mut columns = vec!["ns a descriptor"];
@@ -21,45 +27,38 @@ pub fn run(effort: Effort) -> Section {
         "from the making of the future to its wake; tables and lines have been used before; \
          the stores into the words are part of it",
     );
-    let mut rows: Vec<Box<Row>> = vec![
-        Row::boxed("borrowed lines", |at| Box::new(Borrowed::new(at, None, false))),
-        Row::boxed("borrowed lines, doorbell", |at| {
-            Box::new(Borrowed::new(at, Some(Doorbell::new()), false))
-        }),
-        Row::boxed("borrowed lines, each with a deadline", |at| {
-            Box::new(Borrowed::new(at, None, true))
-        }),
-        Row::boxed("owned lines", |at| Box::new(Owned::new(at))),
-    ];
-    // [size][row]
-    let mut by_size = Vec::new();
-    for at in 0..SIZES.len() {
-        by_size.push(interleave(repetitions, &mut rows, |row| row.storms[at].sample()));
+    // The rows of a size follow each other; all sizes take turns, so that growth compares like
+    // with like.
+    let mut storms: Vec<Box<dyn Storm>> = SIZES.into_iter().flat_map(storms_of).collect();
+    let samples = interleave(repetitions, &mut storms, |storm| storm.sample());
+    let at = |row: usize, size: usize| size * NAMES.len() + row;
+    for (row, name) in NAMES.into_iter().enumerate() {
+        let cells = (0..SIZES.len()).map(|size| Cell::Measured(samples[at(row, size)].spread()));
+        section.row(name, cells.collect());
     }
-    for (at, row) in rows.iter().enumerate() {
-        let cells = by_size.iter().map(|samples| Cell::Measured(samples[at].spread())).collect();
-        section.row(row.name, cells);
+    for (size, column) in SIZE_COLUMNS.iter().enumerate() {
+        let what = format!("{OWN}, {column} descriptors");
+        section.verdicts.push(Verdict::at_most(what, &samples[at(0, size)], " ns", TARGET_NS));
     }
-    for (columns, samples) in SIZE_COLUMNS.iter().zip(&by_size) {
-        let what = format!("borrowed lines, {columns} descriptors");
-        section.verdicts.push(Verdict::at_most(what, &samples[0], " ns", TARGET_NS));
-    }
-    let growth: Samples = by_size[2][0].ratios_to(&by_size[0][0]);
-    let what = "borrowed lines, growth from 64 to 100,000";
+    let growth = samples[at(0, SIZES.len() - 1)].ratios_to(&samples[at(0, 0)]);
+    let what = format!("{OWN}, growth from 64 to 100,000");
     section.verdicts.push(Verdict::at_most(what, &growth, " x", TARGET_GROWTH));
+    let again = allocations::count(|| _ = storms[at(0, 1)].once());
+    // One is the list of descriptors, which is the benchmark's.
+    let allocated = Samples(vec![(again.calls + again.growths - 1) as f64]);
+    let what = format!("{OWN}, allocations of {} waits", SIZE_COLUMNS[1]);
+    section.verdicts.push(Verdict::at_most(what, &allocated, "", 0.0));
     section
 }
 
-struct Row {
-    name: &'static str,
-    /// One a size.
-    storms: Vec<Box<dyn Storm>>,
-}
-
-impl Row {
-    fn boxed(name: &'static str, storm: impl Fn(usize) -> Box<dyn Storm>) -> Box<Row> {
-        Box::new(Row { name, storms: SIZES.map(storm).into() })
-    }
+/// One storm a row, of `count` descriptors each, in the order of `NAMES`.
+fn storms_of(count: usize) -> [Box<dyn Storm>; NAMES.len()] {
+    [
+        Box::new(Borrowed::new(count, None, false)),
+        Box::new(Borrowed::new(count, Some(Doorbell::new()), false)),
+        Box::new(Borrowed::new(count, None, true)),
+        Box::new(Owned::new(count)),
+    ]
 }
 
 /// Repeats the storm until enough time has passed to be told apart from the clock's own.

@@ -84,6 +84,9 @@ pub(super) struct LineTable<'l> {
     lines: Vec<LineRef<'l>>,
     least: Vec<[u64; LINE_WORDS]>,
     queues: Vec<[u32; LINE_WORDS]>,
+    /// Which of its slots somebody waits on, as bits.
+    waited: Vec<u8>,
+    /// Where among `active`, if any of its bits is set.
     active_at: Vec<u32>,
     /// The numbers of the lines that somebody waits on, dense.
     active: Vec<u32>,
@@ -128,6 +131,7 @@ impl<'l> LineTable<'l> {
                 self.lines.push(line);
                 self.least.push([NOBODY; LINE_WORDS]);
                 self.queues.push([NOWHERE; LINE_WORDS]);
+                self.waited.push(0);
                 self.active_at.push(NOWHERE);
                 self.lines.len() as u32 - 1
             }
@@ -144,7 +148,9 @@ impl<'l> LineTable<'l> {
             self.queues[line][word] = place;
             self.least[line][word] = target;
             self.slots += 1;
-            if self.active_at[line] == NOWHERE {
+            let waited = self.waited[line];
+            self.waited[line] = waited | 1 << word;
+            if waited == 0 {
                 self.active_at[line] = self.active.len() as u32;
                 self.active.push(line as u32);
             }
@@ -200,10 +206,11 @@ impl<'l> LineTable<'l> {
         self.queues[line][word] = NOWHERE;
         self.least[line][word] = NOBODY;
         self.slots -= 1;
-        if self.queues[line] != [NOWHERE; LINE_WORDS] {
+        self.waited[line] &= !(1 << word);
+        if self.waited[line] != 0 {
             return LineRef::Vacant;
         }
-        let at = core::mem::replace(&mut self.active_at[line], NOWHERE);
+        let at = self.active_at[line];
         self.active.swap_remove(at as usize);
         if let Some(&moved) = self.active.get(at as usize) {
             self.active_at[moved as usize] = at;

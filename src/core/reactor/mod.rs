@@ -17,8 +17,9 @@
 //!
 //! Registering, polling again and forgetting are O(log n) at worst and O(1) where a slot has one
 //! waiter and no deadline. [`fire`](Reactor::fire) costs two cache lines for each line that somebody
-//! waits on, and the work of what completed; with a doorbell that was not rung it costs one cache
-//! line and a clock read, whatever the number of lines. No wait allocates once the tables have grown.
+//! waits on, the work of what completed, and a clock read where there is a timer; with a doorbell
+//! that was not rung it costs one cache line and a clock read, whatever the number of lines. No wait
+//! allocates once the tables have grown.
 
 mod address_map;
 mod future;

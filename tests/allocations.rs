@@ -46,7 +46,7 @@ fn two_allocations_a_task_none_in_a_finished_ones_place_and_none_for_polls_wakes
             drop(executor.spawn(work(&reactor, &line, 3_000 + number)));
         }
         let stats = executor.run(&reactor, &mut idle, DurNs::from_us(50)).unwrap();
-        assert!(stats.polls > 20 * TASKS && stats.parked + stats.slept > 0, "{stats:?}");
+        assert!(stats.polls > 10 * TASKS && stats.parked + stats.slept > 0, "{stats:?}");
     });
     assert_eq!(reused.count_total, 0, "for tasks in finished ones' places, their polls and waits");
 }

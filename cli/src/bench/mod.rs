@@ -1,0 +1,155 @@
+//! `gpu-wait bench`: how late and how costly waits are under several plans.
+
+pub mod filler;
+pub mod lane;
+pub mod measure;
+mod progress;
+pub mod report;
+pub mod summary;
+pub mod work;
+
+use crate::args::BenchArgs;
+use crate::failure::{Failure, Warning};
+use crate::{machine, write_json};
+use filler::{PollRate, filler};
+use gpu_async_reactor::backend::software::{SoftwareDevice, SoftwareStream};
+use gpu_async_reactor::{
+    Doorbell, DurNs, Executor, ExecutorKind, Reactor, ReactorPort, Resolved,
+    Result as DeviceResult, Setting, Strictness, ThreadPort, WINDOW_MAX, WaitPlan, resolve,
+    run_inline,
+};
+use lane::{OnReactor, OnThread};
+use measure::{Counts, Sample, measure};
+use progress::Progress;
+use report::{Report, Row};
+use std::cell::Cell;
+use std::io::Write;
+use summary::Summary;
+use work::Workload;
+
+/// What is measured unless plans are given.
+///
+/// The margin of the predicted ones covers the jitter of the default work and how long a kernel takes
+/// to wake a thread, 50 us and more in a virtual machine. A smaller one costs more CPU, not less: each
+/// late wake halves the prediction for a window of waits.
+pub const DEFAULT_PLANS: [&str; 6] = [
+    "block",
+    "poll",
+    "spin:backstop_us=1000",
+    "flag:park_us=50,backstop_us=1000",
+    "spin:backstop_us=1000+predict:margin_us=150,min_sleep_us=100,max_sleep_us=1000000,window=4",
+    "poll+predict:margin_us=150,min_sleep_us=100,max_sleep_us=1000000,window=4",
+];
+
+/// The longest time between two looks of an idle executor.
+pub(crate) const PARK_BOUND: DurNs = DurNs::from_ms(1);
+
+/// Measures each plan, one after the other, and writes a table or an object.
+///
+/// # Errors
+///
+/// [`Failure::Text`] for a text that is no plan, [`Failure::Asked`] for an unknown executor, before
+/// anything is measured; [`Failure::Failed`] where the device fails; what `out` fails with.
+pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<(), Failure> {
+    let bench = Bench::prepare(args)?;
+    let mut report = Report::new(args, &bench.executor, bench.counts);
+    let progress = Progress::start(args, bench.plans.len(), bench.counts);
+    let alone = match args.load {
+        0 => None,
+        load => Some(PollRate::alone(load).map_err(Failure::Failed)?),
+    };
+    for plan in &bench.plans {
+        let samples = bench.measure(plan, &progress).map_err(Failure::Failed)?;
+        let row = Row::new(plan, Summary::of(&samples, alone));
+        report.add(row, plan.warning.as_ref().map(Warning::from));
+    }
+    drop(progress);
+    if args.json {
+        write_json(out, &report)?;
+    } else {
+        report.write_text(out, args.quiet)?;
+    }
+    Ok(())
+}
+
+/// What was asked for, resolved against this machine.
+struct Bench<'a> {
+    args: &'a BenchArgs,
+    executor: Setting<ExecutorKind>,
+    plans: Vec<Resolved>,
+    counts: Counts,
+}
+
+impl<'a> Bench<'a> {
+    fn prepare(args: &'a BenchArgs) -> Result<Self, Failure> {
+        let requested = args.executor.parse().map_err(Failure::Asked)?;
+        let executor = resolve(requested, Strictness::Fallback, &machine::executors())
+            .map_err(Failure::Asked)?;
+        if args.load > 0 && executor.running == ExecutorKind::Naive {
+            let words = "--load needs --executor gpu-reactor: naive runs one task at a time";
+            return Err(Failure::Senseless(words.into()));
+        }
+        let (_, _, host) = machine::host();
+        let device = machine::software_device();
+        let parse = |text: &str| match WaitPlan::parse(text) {
+            Ok(plan) => Ok(plan.resolve_on(&host, &device)),
+            Err(error) => Err(Failure::Text(text.to_string(), error)),
+        };
+        let plans = if args.plans.is_empty() {
+            DEFAULT_PLANS.iter().map(|text| parse(text)).collect::<Result<_, _>>()?
+        } else {
+            args.plans.iter().map(|text| parse(text)).collect::<Result<_, _>>()?
+        };
+        // As many as an estimate keeps.
+        let counts = Counts { warm_up: args.waits.min(WINDOW_MAX.into()), waits: args.waits };
+        Ok(Bench { args, executor, plans, counts })
+    }
+
+    fn measure(&self, plan: &Resolved, progress: &Progress) -> DeviceResult<Vec<Sample>> {
+        let device = SoftwareDevice::new()?;
+        match self.executor.running {
+            ExecutorKind::Naive => self.on_thread(device.stream()?, &plan.plan, progress),
+            _ => self.on_reactor(&device, &plan.plan, progress),
+        }
+    }
+
+    fn on_thread(
+        &self,
+        stream: SoftwareStream,
+        plan: &WaitPlan,
+        progress: &Progress,
+    ) -> DeviceResult<Vec<Sample>> {
+        let (clock, idle, _) = machine::host();
+        let mut lane = OnThread { port: ThreadPort::new(stream, idle), clock };
+        let no_filler = Cell::new(0);
+        let after_each = || progress.step();
+        run_inline(measure(&mut lane, plan, self.workload(), self.counts, &no_filler, after_each))?
+    }
+
+    fn on_reactor(
+        &self,
+        device: &SoftwareDevice,
+        plan: &WaitPlan,
+        progress: &Progress,
+    ) -> DeviceResult<Vec<Sample>> {
+        let (clock, mut idle, _) = machine::host();
+        let doorbell = Doorbell::new();
+        let reactor = Reactor::with_doorbell(clock, &doorbell);
+        let port = ReactorPort::new(device.stream_on(&doorbell)?, &reactor);
+        let mut lane = OnReactor { port, reactor: &reactor };
+
+        let polls = Cell::new(0);
+        let mut executor = Executor::new();
+        for _ in 0..self.args.load {
+            executor.spawn(filler(&polls));
+        }
+        let after_each = || progress.step();
+        let waits = measure(&mut lane, plan, self.workload(), self.counts, &polls, after_each);
+        let (samples, _) = executor.run_until(&reactor, &mut idle, PARK_BOUND, waits)?;
+        samples
+    }
+
+    fn workload(&self) -> Workload {
+        Workload::new(self.args.work, self.args.jitter, self.args.seed)
+    }
+}

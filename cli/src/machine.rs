@@ -1,0 +1,26 @@
+//! What this machine offers, and the devices of this build.
+
+use gpu_async_reactor::host::{ParkPolicy, StdClock, StdIdle};
+use gpu_async_reactor::{DeviceCaps, ExecutorCaps, HostCaps};
+
+/// The clock, and the idle of a thread of this host with what was probed for it.
+#[must_use]
+pub fn host() -> (StdClock, StdIdle, HostCaps) {
+    let clock = StdClock::new();
+    let idle = StdIdle::with(clock, ParkPolicy::default());
+    let why = "this build has no hardware wait for this CPU".to_string();
+    (clock, idle, HostCaps { device_word_wait: Err(why) })
+}
+
+/// What the software device offers: its stores land, since they are plain stores of its threads.
+#[must_use]
+pub fn software_device() -> DeviceCaps {
+    DeviceCaps { store: Ok(()) }
+}
+
+/// What the executors need: an idle of the standard library parks on a word by a stated policy.
+#[must_use]
+pub fn executors() -> ExecutorCaps {
+    let why = "this build has no host over io_uring".to_string();
+    ExecutorCaps { word_wait: Ok(()), io_uring: Err(why) }
+}

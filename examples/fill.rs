@@ -1,0 +1,79 @@
+//! Three waits for a device and a task that works meanwhile, on one thread.
+//!
+//! ```text
+//! cargo run --release --example fill
+//! ```
+//!
+//! The device is the embedded software device, so that this runs anywhere; a stream of a GPU takes
+//! its place without any other change.
+
+use gpu_async_reactor::backend::software::{SoftwareDevice, SoftwareStream};
+use gpu_async_reactor::host::{ParkPolicy, StdClock, StdIdle};
+use gpu_async_reactor::{
+    Clock, Doorbell, DurNs, Executor, Reactor, ReactorPort, Result, WaitPlan, wait, yield_now,
+};
+use std::cell::Cell;
+
+/// Queues work of `work_ms` on a stream and waits for its end.
+async fn step(
+    name: &str,
+    work_ms: u64,
+    stream: SoftwareStream,
+    plan: &WaitPlan,
+    reactor: &Reactor<'static, StdClock>,
+    steps_left: &Cell<u32>,
+) -> Result<()> {
+    stream.delay(DurNs::from_ms(work_ms))?;
+
+    // While this line waits, the thread does whatever else is ready.
+    let waited = wait(plan, None, &mut ReactorPort::new(stream, reactor), reactor).await?;
+
+    println!("{name:<8} {work_ms:>3} ms of work, seen after {:>6} us", waited.elapsed.0 / 1_000);
+    steps_left.set(steps_left.get() - 1);
+    Ok(())
+}
+
+/// Counts primes until every step is done, and gives way after each thousand numbers.
+async fn count_primes(steps_left: &Cell<u32>) -> (u64, u64) {
+    let is_prime = |n: u64| n > 1 && (2..).take_while(|d| d * d <= n).all(|d| n % d != 0);
+    let (mut tested, mut primes) = (0, 0);
+    while steps_left.get() > 0 {
+        primes += (tested..tested + 1_000).filter(|&n| is_prime(n)).count() as u64;
+        tested += 1_000;
+        yield_now().await;
+    }
+    (tested, primes)
+}
+
+fn main() -> Result<()> {
+    // How a wait is spent: read the word that the device stores behind its work, and ask the driver
+    // once a millisecond, since a device that has failed stores nothing.
+    let plan = WaitPlan::parse("spin:backstop_us=1000")?;
+
+    // The device rings the doorbell after each store. The reactor watches it for all streams.
+    let clock = StdClock::new();
+    let doorbell = Doorbell::new();
+    let reactor = Reactor::with_doorbell(clock, &doorbell);
+    let device = SoftwareDevice::new()?;
+
+    let work = [("prefill", 40), ("decode", 10), ("sample", 2)];
+    let steps_left = Cell::new(work.len() as u32);
+    let mut executor = Executor::new();
+    for (name, work_ms) in work {
+        let stream = device.stream_on(&doorbell)?;
+        // Dropping the handle that `spawn` returns leaves the task to itself.
+        executor.spawn(step(name, work_ms, stream, &plan, &reactor, &steps_left));
+    }
+
+    // Runs everything until the counting is over. Were nothing ready, the thread would idle by this.
+    let mut idle = StdIdle::with(clock, ParkPolicy::default());
+    let began = clock.monotonic_ns();
+    let counting = count_primes(&steps_left);
+    let ((tested, primes), stats) =
+        executor.run_until(&reactor, &mut idle, DurNs::from_ms(1), counting)?;
+
+    let took = clock.monotonic_ns().since(began);
+    println!("meanwhile {primes} primes below {tested}, in {} us", took.0 / 1_000);
+    println!("{} task switches, {} us without anything to do", stats.polls, stats.idle_ns / 1_000);
+    Ok(())
+}

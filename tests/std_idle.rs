@@ -3,7 +3,8 @@
 
 use gpu_async_reactor::host::{ParkPolicy, StdClock, StdIdle, thread_cpu_time};
 use gpu_async_reactor::{
-    Clock, CompletionLine, DurNs, Idle, MonoNs, SharedLine, Slot, Timer, reached, run_inline,
+    Clock, CompletionLine, DurNs, Idle, MonoNs, SharedLine, Slot, Timer, WaitPlan, reached,
+    run_inline,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -248,6 +249,16 @@ fn nothing_to_wait_for_costs_next_to_no_cpu() {
     let used = thread_cpu_time().unwrap().0 - before.0;
     println!("a sleep of 200 ms used {} us of CPU", used / 1_000);
     assert!(used < 2_000_000);
+}
+
+#[test]
+fn a_probed_host_says_why_it_has_no_hardware_park() {
+    let (idle, caps) = StdIdle::probe(StdClock::new());
+    assert_eq!(idle.policy(), ParkPolicy::BALANCED);
+    let plan = WaitPlan::parse("flag:park_us=100,backstop_us=1000").unwrap();
+    let resolved = plan.resolve(&caps);
+    assert_eq!(resolved.plan.label(), "poll");
+    assert!(resolved.warning.unwrap().to_string().contains("wait instruction"));
 }
 
 #[test]

@@ -3,6 +3,9 @@
 
 use gpu_async_reactor::backend::software::{SoftwareDevice, SoftwareStream};
 use gpu_async_reactor::{DeviceStream, Error, ErrorCode, OwnedDescriptor, reached};
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
 use std::thread;
 
 pub fn device() -> SoftwareDevice {
@@ -40,5 +43,46 @@ pub fn assert_faulted(stream: &SoftwareStream, status: &str) {
         assert!(is_fault(&stream.synchronize_mark(1).unwrap_err(), status));
         assert!(is_fault(&stream.mark().unwrap_err(), status));
         assert!(is_fault(&stream.run(|| {}).unwrap_err(), status));
+    }
+}
+
+/// One value from any thread to a task: what a program would use a channel for.
+pub struct Mailbox(Mutex<(Option<u64>, Option<Waker>)>);
+
+impl Mailbox {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Mailbox(Mutex::new((None, None))))
+    }
+
+    /// Puts a value in and wakes the task, then gives the waker up.
+    pub fn send(&self, value: u64) {
+        let waker = {
+            let mut mailbox = self.0.lock().unwrap();
+            mailbox.0 = Some(value);
+            mailbox.1.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Takes a value out.
+    pub async fn receive(&self) -> u64 {
+        poll_fn(|cx| {
+            let mut mailbox = self.0.lock().unwrap();
+            match mailbox.0.take() {
+                Some(value) => Poll::Ready(value),
+                None => {
+                    mailbox.1 = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// Whether a task waits here.
+    pub fn is_awaited(&self) -> bool {
+        self.0.lock().unwrap().1.is_some()
     }
 }

@@ -1,28 +1,24 @@
 //! The queue of one stream: what its program adds to it, and how it settles.
 //!
 //! ```text
-//!        1                2                 4
-//! Idle -----> Scheduled -----> Running ---------> Waiting (a timer has it)
-//!   ^           ^  ^  ^          | | |               |
-//!   |           |  |  '----------' | '----> Held     |
-//!   |           |  |    3          |   6     |       |
-//!   |           |  '---------------+---------'  7    |
-//!   '-----------+------------------'  8              |
-//!               '------------------------------------'  5
+//!                                       ,--4--> Waiting --5--> Scheduled
+//! Idle --1--> Scheduled --2--> Running -+--6--> Held -----7--> Scheduled
+//!                                       +--3--> Scheduled
+//!                                       '--8--> Idle
 //! ```
 //!
 //! | edge | taken by |
 //! |---|---|
-//! | 1 | [`StreamCore::enqueue`]: work for an idle stream |
+//! | 1 | [`StreamCore::enqueue`], [`StreamCore::enqueue_mark`]: work for an idle stream |
 //! | 2 | `StreamCore::step`: a worker took the stream from the scheduler |
 //! | 3 | `StreamCore::give_way`: it had its turn and has work left |
-//! | 4 | `StreamCore::step`: a delay that is not over, a status that comes after its word |
-//! | 5 | `StreamCore::step`: the timer is due |
-//! | 6 | `StreamCore::step`: a hang that is not released |
+//! | 4 | `StreamCore::wait`: a delay that is not over, a status that comes after its word |
+//! | 5 | the scheduler: the timer is due; the next edge is 2, and the state says so only then |
+//! | 6 | `StreamCore::hang`: a hang that is not released |
 //! | 7 | [`StreamCore::resume`]: it was released; [`StreamCore::fail`]: nothing will release it |
-//! | 8 | `StreamCore::step`: nothing is left |
+//! | 8 | `StreamCore::step`: nothing is left; `StreamCore::discard`: nothing is left behind a fault |
 //!
-//! All edges are taken under the queue's lock. Locks nest in one order: queue, then hang, then
+//! All edges but 5 are taken under the queue's lock. Locks nest in one order: queue, then hang, then
 //! scheduler; the slot pool's and the device's list of streams are taken alone.
 
 use super::device::Shared;
@@ -51,7 +47,7 @@ pub(super) struct StreamCore {
     pub(super) status: Status,
     pub(super) calls: CallCounter,
     queue: Mutex<Queue>,
-    /// Notified, where somebody waits, whenever the status moves on.
+    /// Notified when what is awaited has come, or a fault.
     moved: Condvar,
 }
 
@@ -63,8 +59,9 @@ pub(super) struct Queue {
     /// When the last finished piece ended: for a delay its exact end, not when a worker noticed.
     pub(super) ended: MonoNs,
     pub(super) stamps: Stamps,
-    /// Threads in [`StreamCore::wait_until`].
-    waiting: usize,
+    /// The earliest that a thread blocked in [`StreamCore::wait_until`] waits for. Nobody is woken
+    /// before it: a system call would come between one piece of work and the next.
+    awaited: Awaited,
     /// There until the stream is dropped and has settled.
     lease: Option<SlotLease>,
     /// For the next marks, one each.
@@ -82,6 +79,35 @@ pub(super) enum State {
     Running,
     Waiting,
     Held,
+}
+
+/// What blocked threads wait for: whichever of the two comes first, or a fault.
+#[derive(Clone, Copy)]
+pub(super) struct Awaited {
+    /// That many pieces are done.
+    done: u64,
+    /// The mark of this number is done.
+    mark: u64,
+}
+
+impl Awaited {
+    const NOTHING: Awaited = Awaited { done: u64::MAX, mark: u64::MAX };
+
+    pub(super) fn done(pieces: u64) -> Self {
+        Awaited { done: pieces, ..Awaited::NOTHING }
+    }
+
+    pub(super) fn mark(number: u64) -> Self {
+        Awaited { mark: number, ..Awaited::NOTHING }
+    }
+
+    fn or(self, other: Awaited) -> Self {
+        Awaited { done: self.done.min(other.done), mark: self.mark.min(other.mark) }
+    }
+
+    fn has_come(self, status: &Status) -> bool {
+        status.has_done(self.done) || status.has_completed(self.mark) || status.fault().is_some()
+    }
 }
 
 pub(super) enum Pending {
@@ -111,7 +137,7 @@ impl StreamCore {
                 pending: None,
                 ended: MonoNs(0),
                 stamps: Stamps::default(),
-                waiting: 0,
+                awaited: Awaited::NOTHING,
                 lease: Some(lease),
                 store_faults: VecDeque::new(),
                 lost: false,
@@ -187,28 +213,28 @@ impl StreamCore {
 
     /// Makes `fault` the stream's status. What is queued is discarded by a worker.
     pub(super) fn fail(self: &Arc<Self>, fault: Fault) {
-        let queue = self.lock();
+        let mut queue = self.lock();
         self.status.set_fault(fault);
-        self.announce(&queue);
+        self.announce(&mut queue);
         drop(queue);
         self.resume();
     }
 
-    /// Tells blocked threads that the status has moved on.
-    pub(super) fn announce(&self, queue: &Queue) {
-        if queue.waiting > 0 {
+    /// Wakes blocked threads, if what the first of them waits for has come.
+    pub(super) fn announce(&self, queue: &mut Queue) {
+        if queue.awaited.has_come(&self.status) {
+            queue.awaited = Awaited::NOTHING;
             self.moved.notify_all();
         }
     }
 
-    /// Blocks until `done`, or until the stream has faulted.
-    pub(super) fn wait_until(&self, call: &str, done: impl Fn(&Status) -> bool) -> Result<()> {
+    /// Blocks until `target` has come, or the stream has faulted.
+    pub(super) fn wait_until(&self, call: &str, target: Awaited) -> Result<()> {
         let mut queue = self.lock();
-        queue.waiting += 1;
-        while !done(&self.status) && self.status.fault().is_none() {
+        while !target.has_come(&self.status) {
+            queue.awaited = queue.awaited.or(target);
             queue = self.moved.wait(queue).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
-        queue.waiting -= 1;
         self.status.check_fault(call)
     }
 

@@ -94,7 +94,7 @@ impl StreamCore {
             }
             Piece::Fault(fault) => {
                 self.status.set_fault(fault);
-                self.announce(&queue);
+                self.announce(&mut queue);
                 Step::Again
             }
             Piece::Hang(hang) => self.hang(queue, hang),
@@ -105,7 +105,7 @@ impl StreamCore {
         let step = if self.device.is_closing() {
             // Asked under the queue's lock: a device that begins to close later finds it held.
             self.status.set_fault(Fault::device_closed());
-            self.announce(&queue);
+            self.announce(&mut queue);
             Step::Again
         } else if hang.hold(self) {
             queue.pending = Some(Pending::Hang);
@@ -183,7 +183,7 @@ impl StreamCore {
         let mut queue = self.lock();
         if panicked {
             self.status.set_fault(Fault::closure_panicked());
-            self.announce(&queue);
+            self.announce(&mut queue);
         } else if self.status.fault().is_none() {
             self.finish(&mut queue, monotonic::now());
         }

@@ -2,7 +2,7 @@
 
 use super::device::Alive;
 use super::fault::{QueryFault, StoreFault};
-use super::queue::StreamCore;
+use super::queue::{Awaited, StreamCore};
 use super::status::{DriverCalls, count};
 use super::work::Work;
 use crate::core::error::Result;
@@ -70,10 +70,10 @@ impl SoftwareStream {
         self.core.status.inject(fault);
     }
 
-    /// When the store of `number` landed, on the clock of [`StdClock`](crate::host::StdClock): taken
-    /// by the worker right before it stored the word. None before that, for a lost store, and for a
-    /// number that is not among the last [`STAMPS_KEPT`](super::STAMPS_KEPT) stored. Takes the
-    /// stream's lock.
+    /// When the store of `number` landed, on the process's monotonic clock, which is that of the
+    /// standard library's hosts as well: taken by the worker right before it stored the word. None
+    /// before that, for a lost store, and for a number that is not among the last
+    /// [`STAMPS_KEPT`](super::STAMPS_KEPT) stored. Takes the stream's lock.
     #[must_use]
     pub fn stamp_of(&self, number: u64) -> Option<MonoNs> {
         self.core.lock().stamps.of(number)
@@ -103,7 +103,7 @@ impl DeviceStream for SoftwareStream {
     fn synchronize(&self) -> Result<()> {
         count(&self.core.calls.synchronizes);
         let queued = self.core.status.queued();
-        self.core.wait_until("synchronize", |status| status.has_done(queued))
+        self.core.wait_until("synchronize", Awaited::done(queued))
     }
 
     fn mark(&self) -> Result<u64> {
@@ -120,7 +120,7 @@ impl DeviceStream for SoftwareStream {
         count(&self.core.calls.synchronizes);
         self.core.status.check_fault("synchronize_mark")?;
         self.core.status.check_issued(number, self.core.slot)?;
-        self.core.wait_until("synchronize_mark", |status| status.has_completed(number))
+        self.core.wait_until("synchronize_mark", Awaited::mark(number))
     }
 }
 

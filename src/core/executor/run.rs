@@ -43,7 +43,9 @@ impl<F: Future> Executor<F> {
     /// # Errors
     ///
     /// [`Stalled`](crate::ErrorCode::Stalled) where tasks are left that no store, no timer and no
-    /// waker can wake. They stay, and the executor can be run again.
+    /// waker can wake. They stay, and the executor can be run again. Where the last waker is dropped
+    /// unused by another thread while this one sleeps, that is found within the park bound or 100 ms,
+    /// whichever is longer.
     ///
     /// # Panics
     ///

@@ -22,8 +22,12 @@ use crate::core::doorbell::{DoorbellSnapshot, line_differs};
 use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::idle::Idle;
 use crate::core::line::CompletionLine;
-use crate::core::time::{Clock, DurNs, MonoNs};
+use crate::core::time::{Clock, DurNs};
 use alloc::string::ToString;
+
+/// How long the thread sleeps at most where only another thread's waker could end it. The last of
+/// them may be dropped unused meanwhile, which tells nobody: then this is when the stall is found.
+const STALL_CHECK: DurNs = DurNs::from_ms(100);
 
 /// What a [`turn`](Reactor::turn) did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,7 +126,7 @@ impl<'l, C: Clock> Reactor<'l, C> {
             }
             (0, None) if bystander.may_bring_work() => {
                 if bystander.ends_sleep() {
-                    idle.sleep_until(MonoNs::MAX);
+                    idle.sleep_until(now.after(park_bound.max(STALL_CHECK)));
                     Turn::Slept
                 } else {
                     let nothing = CompletionLine::default();

@@ -8,7 +8,7 @@
 //! its place without any other change.
 
 use gpu_async_reactor::backend::software::{SoftwareDevice, SoftwareStream};
-use gpu_async_reactor::host::{ParkPolicy, StdClock, StdIdle};
+use gpu_async_reactor::host::{StdClock, StdIdle};
 use gpu_async_reactor::{
     Clock, Doorbell, DurNs, Executor, Reactor, ReactorPort, Result, WaitPlan, wait, yield_now,
 };
@@ -66,7 +66,7 @@ fn main() -> Result<()> {
     }
 
     // Runs everything until the counting is over. Were nothing ready, the thread would idle by this.
-    let mut idle = StdIdle::with(clock, ParkPolicy::default());
+    let (mut idle, _) = StdIdle::probe(clock);
     let began = clock.monotonic_ns();
     let counting = count_primes(&steps_left);
     let ((tested, primes), stats) =

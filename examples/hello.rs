@@ -1,7 +1,7 @@
 //! The shortest program that awaits a device and does something else meanwhile. `fill.rs` says more.
 
 use gpu_async_reactor::backend::software::SoftwareDevice;
-use gpu_async_reactor::host::{ParkPolicy, StdClock, StdIdle};
+use gpu_async_reactor::host::{StdClock, StdIdle};
 use gpu_async_reactor::{DurNs, Executor, Reactor, ReactorPort, Result, WaitPlan, wait, yield_now};
 use std::cell::Cell;
 
@@ -15,7 +15,7 @@ async fn other_work(rounds: &Cell<u64>) {
 fn main() -> Result<()> {
     let plan = WaitPlan::parse("spin:backstop_us=1000")?;
     let reactor = Reactor::new(StdClock::new());
-    let mut idle = StdIdle::with(StdClock::new(), ParkPolicy::default());
+    let (mut idle, _) = StdIdle::probe(StdClock::new());
     let stream = SoftwareDevice::new()?.stream()?;
 
     let rounds = Cell::new(0);

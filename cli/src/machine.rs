@@ -1,15 +1,14 @@
 //! What this machine offers, and the devices of this build.
 
-use gpu_async_reactor::host::{ParkPolicy, StdClock, StdIdle};
+use gpu_async_reactor::host::{StdClock, StdIdle};
 use gpu_async_reactor::{DeviceCaps, ExecutorCaps, HostCaps};
 
-/// The clock, and the idle of a thread of this host with what was probed for it.
+/// The clock, the idle of a thread of this host, and what was probed for it.
 #[must_use]
 pub fn host() -> (StdClock, StdIdle, HostCaps) {
     let clock = StdClock::new();
-    let idle = StdIdle::with(clock, ParkPolicy::default());
-    let why = "this build has no hardware wait for this CPU".to_string();
-    (clock, idle, HostCaps { device_word_wait: Err(why) })
+    let (idle, caps) = StdIdle::probe(clock);
+    (clock, idle, caps)
 }
 
 /// What the software device offers: its stores land, since they are plain stores of its threads.

@@ -6,6 +6,7 @@ pub mod measure;
 mod progress;
 pub mod report;
 pub mod summary;
+mod table;
 pub mod work;
 
 use crate::args::BenchArgs;

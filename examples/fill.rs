@@ -10,34 +10,32 @@
 use gpu_async_reactor::backend::software::{SoftwareDevice, SoftwareStream};
 use gpu_async_reactor::host::{StdClock, StdIdle};
 use gpu_async_reactor::{
-    Clock, Doorbell, DurNs, Executor, Reactor, ReactorPort, Result, WaitPlan, wait, yield_now,
+    Clock, Doorbell, DurNs, Executor, JoinHandle, Reactor, ReactorPort, Result, WaitPlan, wait,
+    yield_now,
 };
-use std::cell::Cell;
 
-/// Queues work of `work_ms` on a stream and waits for its end.
+/// One step: work of `work_ms` on a stream, and the wait for its end.
 async fn step(
     name: &str,
     work_ms: u64,
     stream: SoftwareStream,
     plan: &WaitPlan,
     reactor: &Reactor<'static, StdClock>,
-    steps_left: &Cell<u32>,
 ) -> Result<()> {
     stream.delay(DurNs::from_ms(work_ms))?;
 
     // While this line waits, the thread does whatever else is ready.
     let waited = wait(plan, None, &mut ReactorPort::new(stream, reactor), reactor).await?;
 
-    println!("{name:<8} {work_ms:>3} ms of work, seen after {:>6} us", waited.elapsed.0 / 1_000);
-    steps_left.set(steps_left.get() - 1);
+    println!("{name:<8} {work_ms:>3} ms of work, seen after {:>6} us", waited.elapsed.as_us());
     Ok(())
 }
 
-/// Counts primes until every step is done, and gives way after each thousand numbers.
-async fn count_primes(steps_left: &Cell<u32>) -> (u64, u64) {
+/// Counts primes until it is told that nobody waits any more, and gives way after each thousand numbers.
+async fn count_primes_until(done: impl Fn() -> bool) -> (u64, u64) {
     let is_prime = |n: u64| n > 1 && (2..).take_while(|d| d * d <= n).all(|d| n % d != 0);
     let (mut tested, mut primes) = (0, 0);
-    while steps_left.get() > 0 {
+    while !done() {
         primes += (tested..tested + 1_000).filter(|&n| is_prime(n)).count() as u64;
         tested += 1_000;
         yield_now().await;
@@ -57,23 +55,28 @@ fn main() -> Result<()> {
     let device = SoftwareDevice::new()?;
 
     let work = [("prefill", 40), ("decode", 10), ("sample", 2)];
-    let steps_left = Cell::new(work.len() as u32);
     let mut executor = Executor::new();
+    let mut steps = Vec::new();
     for (name, work_ms) in work {
         let stream = device.stream_on(&doorbell)?;
-        // Dropping the handle that `spawn` returns leaves the task to itself.
-        executor.spawn(step(name, work_ms, stream, &plan, &reactor, &steps_left));
+        steps.push(executor.spawn(step(name, work_ms, stream, &plan, &reactor)));
     }
+    let main = async {
+        let counted = count_primes_until(|| steps.iter().all(JoinHandle::is_finished)).await;
+        for step in steps {
+            step.await??; // that of the task, then that of its wait
+        }
+        Result::Ok(counted)
+    };
 
-    // Runs everything until the counting is over. Were nothing ready, the thread would idle by this.
+    // Runs everything until the main task is over. Were nothing ready, the thread would idle by this.
     let (mut idle, _) = StdIdle::probe(clock);
     let began = clock.monotonic_ns();
-    let counting = count_primes(&steps_left);
-    let ((tested, primes), stats) =
-        executor.run_until(&reactor, &mut idle, DurNs::from_ms(1), counting)?;
+    let (counted, stats) = executor.run_until(&reactor, &mut idle, DurNs::from_ms(1), main)?;
+    let (tested, primes) = counted?;
 
     let took = clock.monotonic_ns().since(began);
-    println!("meanwhile {primes} primes below {tested}, in {} us", took.0 / 1_000);
-    println!("{} task switches, {} us without anything to do", stats.polls, stats.idle_ns / 1_000);
+    println!("meanwhile {primes} primes below {tested}, in {took}");
+    println!("{} task switches, {} without anything to do", stats.polls, DurNs(stats.idle_ns));
     Ok(())
 }

@@ -26,10 +26,6 @@ fn main() -> Result<()> {
     let mut port = ReactorPort::new(stream, &reactor);
     let done = wait(&plan, None, &mut port, &reactor);
     let (waited, _) = executor.run_until(&reactor, &mut idle, DurNs::from_ms(1), done)?;
-    println!(
-        "done after {} us, with {} rounds of other work",
-        waited?.elapsed.0 / 1_000,
-        rounds.get()
-    );
+    println!("done after {}, with {} rounds of other work", waited?.elapsed, rounds.get());
     Ok(())
 }

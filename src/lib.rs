@@ -1,4 +1,5 @@
-#![doc = include_str!("../README.md")]
+//! Await GPU work as a word of memory that the device writes behind it.
+#![cfg_attr(all(feature = "std", feature = "software"), doc = "", doc = include_str!("../README.md"))]
 #![no_std]
 
 #[cfg(not(target_has_atomic = "64"))]

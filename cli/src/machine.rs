@@ -1,5 +1,6 @@
 //! What this machine offers, and the devices of this build.
 
+use gpu_async_reactor::backend::software::SoftwareDevice;
 use gpu_async_reactor::host::{StdClock, StdIdle};
 use gpu_async_reactor::{DeviceCaps, ExecutorCaps, HostCaps};
 
@@ -11,10 +12,13 @@ pub fn host() -> (StdClock, StdIdle, HostCaps) {
     (clock, idle, caps)
 }
 
-/// What the software device offers: its stores land, since they are plain stores of its threads.
+/// What the software device offers, by one real store.
 #[must_use]
 pub fn software_device() -> DeviceCaps {
-    DeviceCaps { store: Ok(()) }
+    match SoftwareDevice::new() {
+        Ok(device) => device.caps(),
+        Err(error) => DeviceCaps { store: Err(error.to_string()) },
+    }
 }
 
 /// What the executors need: an idle of the standard library parks on a word by a stated policy.

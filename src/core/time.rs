@@ -3,6 +3,7 @@
 //! Every operation saturates: a deadline that lies beyond the range is the last instant there is,
 //! which no clock reaches, so it never comes.
 
+use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 
@@ -47,6 +48,32 @@ impl DurNs {
     #[must_use]
     pub const fn from_ms(ms: u64) -> DurNs {
         DurNs(ms.saturating_mul(1_000_000))
+    }
+
+    /// The whole microseconds of this duration.
+    #[must_use]
+    pub const fn as_us(self) -> u64 {
+        self.0 / 1_000
+    }
+}
+
+impl fmt::Display for DurNs {
+    /// With the unit that keeps it short, rounded towards zero: `950 ns`, `12.3 us`, `2.05 ms`, `3 s`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, name) = match self.0 {
+            ..1_000 => return write!(f, "{} ns", self.0),
+            ..1_000_000 => (1_000, "us"),
+            ..1_000_000_000 => (1_000_000, "ms"),
+            _ => (1_000_000_000, "s"),
+        };
+        let whole = self.0 / unit;
+        let hundredths = self.0 % unit * 100 / unit;
+        match (whole, hundredths) {
+            (_, 0) => write!(f, "{whole} {name}"),
+            (..10, _) => write!(f, "{whole}.{hundredths:02} {name}"),
+            (..100, 10..) => write!(f, "{whole}.{} {name}", hundredths / 10),
+            _ => write!(f, "{whole} {name}"),
+        }
     }
 }
 
@@ -137,6 +164,15 @@ mod tests {
         assert_eq!(MonoNs(u64::MAX - 1).after(DurNs(9)), MonoNs::MAX);
         assert_eq!(DurNs::from_us(u64::MAX), DurNs::MAX);
         assert_eq!(DurNs::from(Duration::MAX), DurNs::MAX);
+    }
+
+    #[test]
+    fn a_duration_is_shown_with_the_unit_that_keeps_it_short() {
+        use alloc::string::ToString;
+        let shown = [0, 999, 1_000, 2_050, 12_345, 99_050, 345_678, 2_000_000, 3_456_000_000];
+        let expected =
+            ["0 ns", "999 ns", "1 us", "2.05 us", "12.3 us", "99 us", "345 us", "2 ms", "3.45 s"];
+        assert_eq!(shown.map(|ns| DurNs(ns).to_string()), expected);
     }
 
     #[test]

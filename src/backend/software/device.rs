@@ -8,8 +8,10 @@ use super::stream::SoftwareStream;
 use super::worker::{self, Scheduler};
 use crate::core::doorbell::Doorbell;
 use crate::core::error::{Error, Result};
-use crate::core::line::SharedLine;
+use crate::core::line::{SharedLine, reached};
+use crate::core::plan::DeviceCaps;
 use crate::core::pool::{SlotPool, SlotStats};
+use crate::core::port::DeviceStream;
 use crate::core::time::DurNs;
 use alloc::sync::{Arc, Weak};
 use alloc::{string::ToString, vec::Vec};
@@ -201,6 +203,27 @@ impl SoftwareDevice {
         }
     }
 
+    /// Whether a store behind work really lands: makes a stream, queues one, and looks for it once the
+    /// status says done. Attributes lie, words do not. Costs two wake-ups of a worker, some 100 us.
+    #[must_use]
+    pub fn caps(&self) -> DeviceCaps {
+        let store = self.stream().and_then(|stream| Self::probe_store(&stream));
+        DeviceCaps { store: store.map_err(|error| error.to_string()) }
+    }
+
+    /// The start-up probe, on a stream of the caller's.
+    pub(super) fn probe_store(stream: &SoftwareStream) -> Result<()> {
+        let number = stream.mark()?;
+        stream.synchronize_mark(number)?;
+        if reached((**stream.line()).as_ref(), stream.slot(), number) {
+            return Ok(());
+        }
+        Err(Error::backend(
+            "probe the store",
+            "the status says done and the word was never written",
+        ))
+    }
+
     /// What became of the device's slots.
     #[must_use]
     pub fn slots(&self) -> SlotStats {
@@ -249,5 +272,21 @@ impl Shared {
     pub(super) fn forget(&self, stream: u64, calls: DriverCalls) {
         lock(&self.streams).remove(&stream);
         self.calls.add(calls);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::StoreFault;
+    use super::*;
+
+    #[test]
+    fn the_probe_finds_a_real_store_and_refuses_one_that_never_lands() {
+        let device = SoftwareDevice::new().unwrap();
+        assert_eq!(device.caps(), DeviceCaps { store: Ok(()) });
+        let stream = device.stream().unwrap();
+        stream.inject_store(StoreFault::Lost);
+        let refused = SoftwareDevice::probe_store(&stream).unwrap_err();
+        assert!(refused.to_string().contains("never written"), "{refused}");
     }
 }

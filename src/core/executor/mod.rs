@@ -46,7 +46,7 @@ const MAIN: u32 = 0;
 /// Runs tasks of one type on the calling thread, over a [`Reactor`](crate::Reactor).
 ///
 /// `F` may be a boxed future, `Pin<Box<dyn Future<Output = T> + 'a>>`, that borrows what outlives the
-/// executor. Dropping the executor drops its tasks; their handles resolve to
+/// executor: declare what tasks borrow before the executor. Dropping the executor drops its tasks; their handles resolve to
 /// [`Aborted`](crate::ErrorCode::Aborted).
 pub struct Executor<F: Future> {
     inbox: Rc<Inbox<F>>,

@@ -1,6 +1,6 @@
 //! Ports: what a wait may do with one point of one stream, and the waits themselves.
 //!
-//! [`CompletionPort`] is the contract that [`wait`] drives. [`DeviceStream`] is what a vendor's stream
+//! [`CompletionPort`] is the contract that [`wait()`] drives. [`DeviceStream`] is what a vendor's stream
 //! can do; [`ThreadPort`] and [`ReactorPort`] make a port of any of them, one parking the thread,
 //! the other awaiting a [`Reactor`](crate::Reactor). No backend has a waiting loop of its own.
 
@@ -20,7 +20,7 @@ pub use wait::{End, WaitError, Waited, wait, wait_until};
 
 use super::time::DurNs;
 
-/// One point of one stream that a [`wait`] can wait for.
+/// One point of one stream that a [`wait()`] can wait for.
 ///
 /// # What a query asks
 ///

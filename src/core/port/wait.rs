@@ -114,7 +114,7 @@ pub async fn wait<P: CompletionPort, T: Clock + Timer>(
     wait.run(plan, sleep).await
 }
 
-/// Waits like [`wait`], but not beyond `deadline`, and looks once more after it.
+/// Waits like [`wait()`], but not beyond `deadline`, and looks once more after it.
 ///
 /// It never calls [`CompletionPort::poll`], which has no deadline: it queries in a loop itself, and so
 /// also holds for a word that came before the status.

@@ -62,8 +62,8 @@ impl fmt::Display for DurNs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
             ..1_000 => return write!(f, "{} ns", self.0),
-            ..1_000_000 => (1_000, "us"),
-            ..1_000_000_000 => (1_000_000, "ms"),
+            1_000..1_000_000 => (1_000, "us"),
+            1_000_000..1_000_000_000 => (1_000_000, "ms"),
             _ => (1_000_000_000, "s"),
         };
         let whole = self.0 / unit;

@@ -4,9 +4,10 @@
 use gpu_async_reactor::backend::software::{SoftwareDevice, SoftwareStream};
 use gpu_async_reactor::{DeviceStream, Error, ErrorCode, OwnedDescriptor, reached};
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Poll, Waker};
 use std::thread;
+use std::time::Duration;
 
 pub fn device() -> SoftwareDevice {
     SoftwareDevice::new().unwrap()
@@ -84,5 +85,31 @@ impl Mailbox {
     /// Whether a task waits here.
     pub fn is_awaited(&self) -> bool {
         self.0.lock().unwrap().1.is_some()
+    }
+}
+
+/// Ends the test run where a test does not end: what hangs without its remedy must fail.
+pub struct Watchdog(Option<mpsc::Sender<()>>, Option<thread::JoinHandle<()>>);
+
+impl Watchdog {
+    pub fn new(test: &'static str) -> Self {
+        let (alive, dropped) = mpsc::channel::<()>();
+        let watching = thread::spawn(move || {
+            let waited = dropped.recv_timeout(Duration::from_secs(60));
+            if waited == Err(mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("{test} hangs: not over after 60 s");
+                std::process::exit(101);
+            }
+        });
+        Watchdog(Some(alive), Some(watching))
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        drop(self.0.take());
+        if let Some(watching) = self.1.take() {
+            watching.join().expect("the watchdog sees its end");
+        }
     }
 }

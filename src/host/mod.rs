@@ -1,7 +1,8 @@
 //! Hosts: where a thread's time comes from and how it idles. The only place that knows the standard
 //! library's clocks and threads.
 //!
-//! [`StdClock`] tells the time and sleeps; [`StdIdle`] idles a thread for a reactor.
+//! [`StdClock`] tells the time and sleeps; [`StdIdle`] idles a thread for a reactor; [`Runtime`] is the
+//! object most programs use, built from two strings.
 //!
 //! # System calls
 //!
@@ -12,9 +13,13 @@
 #![forbid(unsafe_code)]
 
 mod kernel;
+mod runtime;
 mod std_clock;
 mod std_idle;
 
+pub use runtime::{
+    Handle, PointStats, Runtime, RuntimeBuilder, RuntimePort, RuntimeStats, Spawned,
+};
 pub use std_clock::{StdClock, thread_cpu_time};
 /// For the model checker's tests.
 #[cfg(loom)]

@@ -18,7 +18,7 @@ mod std_clock;
 mod std_idle;
 
 pub use runtime::{
-    Handle, PointStats, Runtime, RuntimeBuilder, RuntimePort, RuntimeStats, Spawned,
+    Handle, PointStats, Runtime, RuntimeBuilder, RuntimePort, RuntimeStats, Spawned, executor_caps,
 };
 pub use std_clock::{StdClock, thread_cpu_time};
 /// For the model checker's tests.

@@ -84,7 +84,7 @@ impl RuntimeBuilder {
     pub fn build(self) -> Result<Runtime> {
         let requested = WaitBands::parse(&self.plan)?;
         let kind: ExecutorKind = self.executor.parse()?;
-        let (idles, host_caps, executor_caps) = RuntimeIdle::probe(self.clock, self.policy, kind);
+        let (idles, host_caps, executor_caps) = RuntimeIdle::probe(self.clock, self.policy);
         let executor = resolve(kind, self.strictness, &executor_caps)?;
         let plans = match &self.device {
             Some(device) => requested.resolve_on(&host_caps, device),

@@ -21,19 +21,23 @@ pub(super) struct Probed {
 }
 
 impl RuntimeIdle {
-    /// Probes what `kind` may need, and what every executor needs.
+    /// Probes what every executor may need.
     pub(super) fn probe(
         clock: StdClock,
         policy: Option<ParkPolicy>,
-        _kind: ExecutorKind,
     ) -> (Probed, HostCaps, ExecutorCaps) {
         let (probed, host) = StdIdle::probe(clock);
         let thread = policy.map_or(probed, |policy| StdIdle::with(clock, policy));
-        let io_uring = Err("this build has no host over io_uring".to_string());
-        // An idle of the standard library parks on a word by a stated policy, on every host.
-        let caps = ExecutorCaps { word_wait: Ok(()), io_uring };
-        (Probed { thread }, host, caps)
+        (Probed { thread }, host, executor_caps())
     }
+}
+
+/// What this host offers its executors. An idle of the standard library parks on a word by a stated
+/// policy, on every host, so `word_wait` is always there.
+#[must_use]
+pub fn executor_caps() -> ExecutorCaps {
+    let io_uring = Err("this build has no host over io_uring".to_string());
+    ExecutorCaps { word_wait: Ok(()), io_uring }
 }
 
 impl Probed {

@@ -24,6 +24,7 @@ mod stats;
 
 pub use builder::RuntimeBuilder;
 pub use handle::Handle;
+pub use idle::executor_caps;
 pub use port::RuntimePort;
 pub use spawned::Spawned;
 pub use stats::{PointStats, RuntimeStats};

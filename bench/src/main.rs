@@ -12,6 +12,7 @@ mod host;
 mod measure;
 mod reactor;
 mod report;
+mod wait;
 
 use clap::{Args, Parser, Subcommand};
 use measure::Effort;
@@ -52,6 +53,8 @@ enum Suite {
     Executor,
     /// Registering, firing and idling over many words, against a plain scan.
     Reactor,
+    /// Work of the software device under each plan: lateness and CPU.
+    Wait,
     /// Every suite.
     All,
     /// Do a fixed number of operations, for a machine that counts instructions.
@@ -69,7 +72,8 @@ impl Suite {
         match self {
             Suite::Executor => executor::run(effort),
             Suite::Reactor => reactor::run(effort),
-            Suite::All => [Suite::Executor, Suite::Reactor]
+            Suite::Wait => wait::run(effort),
+            Suite::All => [Suite::Executor, Suite::Reactor, Suite::Wait]
                 .iter()
                 .flat_map(|suite| suite.run(effort))
                 .collect(),

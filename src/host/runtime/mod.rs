@@ -49,12 +49,12 @@ use idle::RuntimeIdle;
 /// let device = SoftwareDevice::new()?;
 /// let stream = device.stream_on(runtime.doorbell())?;
 /// let handle = runtime.handle();
-/// let end = runtime.block_on(async move {
+/// let waited = runtime.block_on(async move {
 ///     stream.delay(DurNs::from_us(300))?;
 ///     let mut port = handle.port(&stream);
-///     Result::Ok(handle.wait("decode", &mut port).await?.end)
+///     handle.wait("decode", &mut port).await
 /// })??;
-/// println!("{end:?}, {}", runtime.stats().points[0]);
+/// println!("{:?}, {}", waited.end, runtime.stats().points[0]);
 /// # Result::Ok(())
 /// ```
 pub struct Runtime {

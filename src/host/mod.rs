@@ -9,11 +9,26 @@
 //! `futex` with `FUTEX_WAIT_BITSET` and an absolute deadline on `CLOCK_MONOTONIC`, `futex` with
 //! `FUTEX_WAKE`, and `prctl` with `PR_SET_TIMERSLACK`. Elsewhere what [`std::time`] and [`std::sync`]
 //! offer.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod kernel;
 mod std_clock;
 mod std_idle;
+// The feature, on the systems that have it.
+#[cfg(all(
+    feature = "io-uring",
+    target_os = "linux",
+    target_pointer_width = "64",
+    any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        target_arch = "riscv64",
+        target_arch = "loongarch64",
+        target_arch = "powerpc64"
+    )
+))]
+pub mod uring;
+mod uring_caps;
 
 pub use std_clock::{StdClock, thread_cpu_time};
 /// For the model checker's tests.
@@ -21,3 +36,17 @@ pub use std_clock::{StdClock, thread_cpu_time};
 #[doc(hidden)]
 pub use std_idle::IdleState;
 pub use std_idle::{ParkPolicy, StdIdle};
+#[cfg(all(
+    feature = "io-uring",
+    target_os = "linux",
+    target_pointer_width = "64",
+    any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        target_arch = "riscv64",
+        target_arch = "loongarch64",
+        target_arch = "powerpc64"
+    )
+))]
+pub use uring::{UringHandle, UringIdle, UringRefusal};
+pub use uring_caps::io_uring_caps;

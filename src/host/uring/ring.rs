@@ -252,6 +252,7 @@ impl Inner {
                         reaped.orphans.push((orphan, -Errno::CANCELED.raw_os_error()));
                         continue;
                     }
+                    self.stats.submitted += 1;
                     match request {
                         Request::Entry(entry) => entry.user_data(key.user_data()),
                         Request::Timeout(at) => self.timeout(at).user_data(key.user_data()),
@@ -295,9 +296,8 @@ impl Inner {
         loop {
             self.fill(reaped);
             let queued = self.uring.submission().len();
-            let entered = self.uring.submit();
-            self.count_enter(queued);
-            entered?;
+            self.stats.enters += 1;
+            self.uring.submit()?;
             let left = self.uring.submission().len();
             if self.backlog.is_empty() && left == 0 || left == queued {
                 return Ok(());
@@ -310,11 +310,6 @@ impl Inner {
             // What could not be submitted stays queued, and is tried again when the thread idles.
             let _ = self.submit(reaped);
         }
-    }
-
-    fn count_enter(&mut self, queued: usize) {
-        self.stats.enters += 1;
-        self.stats.submitted += (queued - self.uring.submission().len()) as u64;
     }
 
     /// Whether entering the kernel would bring anything on.
@@ -345,10 +340,9 @@ impl Inner {
                 (timespec(MonoNs(left.0)), EnterFlags::empty())
             }
         };
-        let queued = self.uring.submission().len();
+        self.stats.enters += 1;
         let args = types::SubmitArgs::new().timespec(&until);
         let entered = self.uring.submitter().submit_with_args_and_flags(1, &args, flags);
-        self.count_enter(queued);
         match entered {
             Ok(_) => Ok(()),
             // The time has come, or a signal.

@@ -7,7 +7,7 @@ use gpu_async_reactor::host::uring::{
 };
 use gpu_async_reactor::host::{ParkPolicy, StdClock, UringHandle, UringIdle};
 use gpu_async_reactor::{Clock, DurNs, Executor, Idle, MonoNs, Reactor, yield_now};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,8 +15,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
@@ -57,24 +56,46 @@ fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// A buffer that says when it is dropped, and what it held then.
+/// A buffer that says when it is dropped. Its memory is then kept, full of a pattern, to see whether
+/// the kernel still writes to it.
 struct Watched {
     bytes: Vec<u8>,
-    drops: Arc<AtomicUsize>,
+    grave: Arc<Grave>,
+}
+
+#[derive(Default)]
+struct Grave(Mutex<Vec<Vec<u8>>>);
+
+const DEAD: u8 = 0xDE;
+
+impl Grave {
+    /// How many buffers were dropped. Nobody has written to them since.
+    fn drops(&self) -> usize {
+        let buried = self.0.lock().unwrap();
+        for bytes in &*buried {
+            assert!(bytes.iter().all(|&byte| byte == DEAD), "written to after it was dropped");
+        }
+        buried.len()
+    }
 }
 
 impl Watched {
-    fn new(capacity: usize) -> (Self, Arc<AtomicUsize>) {
-        let drops = Arc::new(AtomicUsize::new(0));
-        (Watched { bytes: Vec::with_capacity(capacity), drops: drops.clone() }, drops)
+    fn new(capacity: usize) -> (Self, Arc<Grave>) {
+        let grave = Arc::new(Grave::default());
+        (Watched::of(&grave, Vec::with_capacity(capacity)), grave)
+    }
+
+    fn of(grave: &Arc<Grave>, bytes: Vec<u8>) -> Self {
+        Watched { bytes, grave: grave.clone() }
     }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // What the kernel would write to freed memory if it still had it: a sanitizer sees that.
-        self.bytes = Vec::new();
-        self.drops.fetch_add(1, Ordering::Relaxed);
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        bytes.resize(bytes.capacity(), DEAD);
+        self.grave.0.lock().unwrap().push(bytes);
     }
 }
 
@@ -252,18 +273,21 @@ fn errors_are_the_operations_results_and_give_the_buffer_back() {
 fn a_dropped_receive_frees_its_buffer_only_once_the_kernel_has_let_go_of_it() {
     let Some(mut idle) = ring(8) else { return };
     let handle = idle.handle();
-    let (reader, _writer) = pair();
-    let (buffer, drops) = Watched::new(64);
+    let (reader, writer) = pair();
+    let (buffer, grave) = Watched::new(64);
     let mut receive = handle.recv(&reader, buffer);
     assert!(poll_once(&mut receive).is_pending());
     // In the kernel, where nothing comes for it.
     idle.sleep_until(now().after(DurNs::from_us(100)));
     assert_eq!(handle.stats().submitted, 1);
     drop(receive);
-    assert_eq!(drops.load(Ordering::Relaxed), 0, "its completion has not come");
+    assert_eq!(grave.drops(), 0, "its completion has not come");
     assert_eq!((handle.stats().in_flight, handle.stats().orphans), (1, 1));
-    idle_until(&mut idle, || drops.load(Ordering::Relaxed) == 1);
+    idle_until(&mut idle, || grave.drops() == 1);
     assert_eq!((handle.stats().in_flight, handle.stats().orphans), (0, 0));
+    rustix::io::write(&*writer, &[1; 64]).unwrap();
+    idle.sleep_until(now().after(DurNs::from_us(200)));
+    assert_eq!(grave.drops(), 1);
 }
 
 #[test]
@@ -271,19 +295,19 @@ fn an_operation_that_was_dropped_before_it_was_submitted_never_reaches_the_kerne
     let Some(mut idle) = ring(8) else { return };
     let handle = idle.handle();
     let (reader, writer) = pair();
-    let (buffer, drops) = Watched::new(64);
+    let (buffer, grave) = Watched::new(64);
     let mut receive = handle.recv(&reader, buffer);
     assert!(poll_once(&mut receive).is_pending());
     drop(receive);
-    let (never_polled, never_polled_drops) = Watched::new(64);
+    let (never_polled, its_grave) = Watched::new(64);
     drop(handle.recv(&reader, never_polled));
-    assert_eq!(never_polled_drops.load(Ordering::Relaxed), 1);
+    assert_eq!(its_grave.drops(), 1);
     run(&mut idle, async {
         assert_eq!(handle.send(&writer, "to the next one").await.0.unwrap(), 15);
         let (received, _) = handle.recv(&reader, Vec::with_capacity(64)).await;
         assert_eq!(received.unwrap(), 15, "the dropped one took nothing");
     });
-    assert_eq!(drops.load(Ordering::Relaxed), 1);
+    assert_eq!(grave.drops(), 1);
     assert_eq!(handle.stats().submitted, 2);
 }
 
@@ -294,9 +318,9 @@ fn a_dropped_operation_makes_room_for_the_next_one_on_the_same_descriptor() {
     let (reader, writer) = pair();
     let reactor = Reactor::new(StdClock::new());
     run(&mut idle, async {
-        let mut drops = Vec::new();
+        let grave = Arc::new(Grave::default());
         for round in 0..200_u8 {
-            let (buffer, dropped) = Watched::new(16);
+            let buffer = Watched::of(&grave, Vec::with_capacity(16));
             let mut receive = handle.recv(&reader, buffer);
             assert!(poll_once(&mut receive).is_pending());
             if round % 2 == 0 {
@@ -304,14 +328,13 @@ fn a_dropped_operation_makes_room_for_the_next_one_on_the_same_descriptor() {
                 handle.timeout(now()).await.unwrap();
             }
             drop(receive);
-            drops.push(dropped);
             let mut next = handle.recv(&reader, Vec::with_capacity(16));
             assert!(poll_once(&mut next).is_pending());
             handle.send(&writer, vec![round]).await.0.unwrap();
             let (received, bytes) = next.await;
             assert_eq!((received.unwrap(), bytes), (1, vec![round]));
         }
-        while drops.iter().any(|dropped| dropped.load(Ordering::Relaxed) == 0) {
+        while grave.drops() < 200 {
             handle.timeout(now()).await.unwrap();
         }
     });
@@ -324,21 +347,20 @@ fn a_result_that_nobody_collects_is_freed_with_its_future() {
     let Some(mut idle) = ring(8) else { return };
     let handle = idle.handle();
     let (reader, writer) = pair();
-    let (buffer, drops) = Watched::new(16);
+    let (buffer, grave) = Watched::new(16);
     let mut receive = handle.recv(&reader, buffer);
     assert!(poll_once(&mut receive).is_pending());
     rustix::io::write(&*writer, b"here").unwrap();
     while handle.stats().completed == 0 {
         idle.sleep_until(now().after(DurNs::from_us(200)));
     }
-    assert_eq!(drops.load(Ordering::Relaxed), 0, "it is the future's");
+    assert_eq!(grave.drops(), 0, "it is the future's");
     drop(receive);
-    assert_eq!(drops.load(Ordering::Relaxed), 1, "at once: the kernel has let go of it");
+    assert_eq!(grave.drops(), 1, "at once: the kernel has let go of it");
     assert_eq!(handle.stats().in_flight, 0);
 }
 
-/// How many descriptors the process has that are sockets connected to `port`'s peer, by asking the
-/// peer: it reads the end of the stream once its connection is closed.
+/// Whether the other end of `stream` is closed.
 fn is_closed(stream: &TcpStream) -> bool {
     use std::io::Read;
     stream.set_nonblocking(true).unwrap();
@@ -400,16 +422,14 @@ fn a_thousand_operations_are_in_flight_on_a_ring_of_eight() {
         let handle = idle.handle();
         let reactor = Reactor::new(StdClock::new());
         let pairs: Vec<_> = (0..20).map(|_| pair()).collect();
-        let order = RefCell::new(Vec::new());
         let (timers, read) = (Cell::new(0), Cell::new(0));
         let mut executor: Executor<Task> = Executor::new();
         for index in 0..1_000_usize {
-            let (handle, order, timers) = (&handle, &order, &timers);
+            let (handle, timers) = (&handle, &timers);
             executor.spawn(Box::pin(async move {
                 let at = now().after(DurNs::from_us(3_000 + (index as u64 % 7) * 300));
                 handle.timeout(at).await.unwrap();
                 assert!(now() >= at);
-                order.borrow_mut().push(index);
                 timers.set(timers.get() + 1);
             }));
             let (reader, read) = (&pairs[index % pairs.len()].0, &read);
@@ -479,11 +499,10 @@ fn what_is_in_flight_when_the_ring_goes_is_waited_for_and_freed() {
     let Some(mut idle) = ring(8) else { return };
     let handle = idle.handle();
     let leaked = uring_leaked();
-    let (reader, _writer) = pair();
-    let mut drops = Vec::new();
+    let (reader, writer) = pair();
+    let grave = Arc::new(Grave::default());
     for round in 0..50 {
-        let (buffer, dropped) = Watched::new(16);
-        drops.push(dropped);
+        let buffer = Watched::of(&grave, Vec::with_capacity(16));
         let mut receive = handle.recv(&reader, buffer);
         assert!(poll_once(&mut receive).is_pending());
         if round % 3 == 0 {
@@ -496,7 +515,8 @@ fn what_is_in_flight_when_the_ring_goes_is_waited_for_and_freed() {
     // This future keeps the ring; nothing brings it on any more.
     assert!(poll_once(&mut kept).is_pending());
     drop(kept);
-    assert!(drops.iter().all(|dropped| dropped.load(Ordering::Relaxed) == 1));
+    rustix::io::write(&*writer, &[1; 500]).unwrap();
+    assert_eq!(grave.drops(), 50);
     assert_eq!(uring_leaked(), leaked);
 }
 
@@ -507,7 +527,7 @@ fn a_forgotten_future_leaks_its_buffer_and_nothing_else_breaks() {
     // Each receive takes one message.
     let (reader, writer) = UnixDatagram::pair().unwrap();
     let (reader, writer) = (Arc::new(reader.into()), Arc::new(writer.into()));
-    let (buffer, drops) = Watched::new(16);
+    let (buffer, grave) = Watched::new(16);
     let mut receive = handle.recv(&reader, buffer);
     assert!(poll_once(&mut receive).is_pending());
     idle.sleep_until(now().after(DurNs::from_us(100)));
@@ -518,7 +538,7 @@ fn a_forgotten_future_leaks_its_buffer_and_nothing_else_breaks() {
         let (received, _) = handle.recv(&reader, Vec::with_capacity(16)).await;
         assert_eq!(received.unwrap(), 5);
     });
-    assert_eq!(drops.load(Ordering::Relaxed), 0);
+    assert_eq!(grave.drops(), 0);
 }
 
 #[test]
@@ -563,25 +583,31 @@ fn a_buffer_may_use_the_ring_from_its_drop_and_a_waker_from_its_wake() {
 fn dropping_everything_at_any_await_of_an_exchange_leaves_nothing_behind() {
     let Some(mut idle) = ring(8) else { return };
     let handle = idle.handle();
+    let grave = Arc::new(Grave::default());
+    let mut made = 0;
     for polls in 0..40 {
         let (one, other) = pair();
         let reactor = Reactor::new(StdClock::new());
         let mut executor: Executor<Task> = Executor::new();
         let (here, there) = (handle.clone(), handle.clone());
+        let buffers = [[1; 64].to_vec(), Vec::with_capacity(64)];
+        let [mut message, mut echo] = buffers.map(|bytes| Watched::of(&grave, bytes));
+        made += 2;
         executor.spawn(Box::pin(async move {
             for _ in 0..5 {
-                here.send_all(&one, vec![1; 64]).await.0.unwrap();
-                let (received, _) = here.recv(&one, Vec::with_capacity(64)).await;
-                received.unwrap();
+                message = here.send_all(&one, message).await.1;
+                message.bytes.clear();
+                message = here.recv(&one, message).await.1;
             }
         }));
         executor.spawn(Box::pin(async move {
             loop {
-                let (received, bytes) = there.recv(&other, Vec::with_capacity(64)).await;
+                echo.bytes.clear();
+                let (received, filled) = there.recv(&other, echo).await;
                 if received.unwrap() == 0 {
                     break;
                 }
-                there.send_all(&other, bytes).await.0.unwrap();
+                echo = there.send_all(&other, filled).await.1;
             }
         }));
         let main = async {
@@ -593,4 +619,5 @@ fn dropping_everything_at_any_await_of_an_exchange_leaves_nothing_behind() {
         drop(executor);
     }
     idle_until(&mut idle, || handle.stats().in_flight == 0);
+    assert_eq!(grave.drops(), made);
 }

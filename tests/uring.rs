@@ -18,8 +18,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
@@ -27,6 +27,12 @@ type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 const SLOT: Slot = Slot::ALL[3];
 /// Much longer than anything here may take.
 const BOUND: DurNs = DurNs::from_ms(5_000);
+
+/// The tests here measure: one at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn now() -> MonoNs {
     StdClock::new().monotonic_ns()
@@ -87,6 +93,7 @@ fn idle() -> Option<UringIdle> {
 
 #[test]
 fn a_sleep_never_ends_early_and_at_best_close_to_its_time_on_any_kernel() {
+    let _machine = alone();
     for kernel in &KERNELS {
         let Some(mut idle) = idle_on(kernel, ParkPolicy::default()) else { return };
         for us in [20, 200, 1000] {
@@ -109,6 +116,7 @@ fn a_sleep_never_ends_early_and_at_best_close_to_its_time_on_any_kernel() {
 
 #[test]
 fn a_sleep_leaves_the_timer_slack_of_its_thread_alone() {
+    let _machine = alone();
     let Some(mut idle) = idle() else { return };
     let before = rustix::thread::current_timer_slack().unwrap();
     idle.sleep_until(now().after(DurNs::from_us(50)));
@@ -117,6 +125,7 @@ fn a_sleep_leaves_the_timer_slack_of_its_thread_alone() {
 
 #[test]
 fn a_sleep_whose_time_has_come_returns_at_once_without_a_system_call() {
+    let _machine = alone();
     let Some(mut idle) = idle() else { return };
     let before = idle.handle().stats().enters;
     idle.sleep_until(MonoNs(0));
@@ -129,6 +138,7 @@ fn a_sleep_whose_time_has_come_returns_at_once_without_a_system_call() {
 
 #[test]
 fn a_notification_sticks_until_one_sleep_or_park_has_used_it() {
+    let _machine = alone();
     for kernel in &KERNELS {
         let Some(mut idle) = idle_on(kernel, ParkPolicy::default()) else { return };
         let line = CompletionLine::default();
@@ -184,6 +194,7 @@ fn ping_pong(
 
 #[test]
 fn a_wake_from_another_thread_ends_a_sleep_whenever_it_comes() {
+    let _machine = alone();
     for kernel in &KERNELS {
         let idle = || idle_on(kernel, ParkPolicy::default());
         ping_pong(idle, 1_000, |idle| idle.sleep_until(MonoNs::MAX));
@@ -192,6 +203,7 @@ fn a_wake_from_another_thread_ends_a_sleep_whenever_it_comes() {
 
 #[test]
 fn a_wake_from_another_thread_ends_a_park_whenever_it_comes() {
+    let _machine = alone();
     let line = CompletionLine::default();
     let sleepy = ParkPolicy {
         spin: DurNs::ZERO,
@@ -214,6 +226,7 @@ fn a_wake_from_another_thread_ends_a_park_whenever_it_comes() {
 
 #[test]
 fn a_park_looks_before_it_waits_and_never_ends_before_its_bound_without_reason() {
+    let _machine = alone();
     let Some(mut idle) = idle() else { return };
     let line = CompletionLine::default();
     assert!(!idle.park_line(&line, |_| false, DurNs::ZERO));
@@ -257,6 +270,7 @@ const BUSY: [Busy; 3] = [Busy::Timer, Busy::Line, Busy::Nothing];
 
 #[test]
 fn an_executor_asleep_on_the_ring_is_woken_by_a_foreign_wake() {
+    let _machine = alone();
     for busy in BUSY {
         let Some(mut idle) = idle_with(ParkPolicy::SAVING) else { return };
         let best = (0..30).map(|_| {
@@ -284,6 +298,7 @@ fn an_executor_asleep_on_the_ring_is_woken_by_a_foreign_wake() {
 
 #[test]
 fn an_executor_asleep_on_the_ring_is_woken_by_a_completion_of_its_io() {
+    let _machine = alone();
     for busy in BUSY {
         for kernel in &KERNELS {
             let Some(mut idle) = idle_on(kernel, ParkPolicy::SAVING) else { return };
@@ -315,14 +330,15 @@ fn an_executor_asleep_on_the_ring_is_woken_by_a_completion_of_its_io() {
 
 #[test]
 fn an_executor_asleep_on_the_ring_is_woken_by_its_timers() {
+    let _machine = alone();
     for busy in BUSY {
-        let Some(mut idle) = idle() else { return };
+        let Some(mut idle) = idle_with(ParkPolicy::SAVING) else { return };
         let handle = idle.handle();
-        let best = (0..20).map(|round| {
+        let best = (0..50).map(|round| {
             let at = now().after(DurNs::from_us(300));
-            let reactor_of_ring = handle.timeout(at);
+            let timer = handle.timeout(at);
             let woke = run_beside(busy, &mut idle, async {
-                reactor_of_ring.await.unwrap();
+                timer.await.unwrap();
                 now()
             });
             assert!(woke >= at, "round {round}");
@@ -342,6 +358,7 @@ fn an_executor_asleep_on_the_ring_is_woken_by_its_timers() {
 
 #[test]
 fn a_busy_executor_submits_and_takes_io_between_polls() {
+    let _machine = alone();
     for kernel in &KERNELS {
         let Some(mut idle) = idle_on(kernel, ParkPolicy::default()) else { return };
         let handle = idle.handle();
@@ -375,6 +392,7 @@ fn a_busy_executor_submits_and_takes_io_between_polls() {
 
 #[test]
 fn device_work_and_io_are_awaited_on_the_same_thread() {
+    let _machine = alone();
     let Some(mut idle) = idle() else { return };
     let handle = idle.handle();
     let device = device();
@@ -402,6 +420,7 @@ fn device_work_and_io_are_awaited_on_the_same_thread() {
 
 #[test]
 fn nothing_to_wait_for_costs_next_to_no_cpu() {
+    let _machine = alone();
     let Some(mut idle) = idle() else { return };
     let handle = idle.handle();
     let before = thread_cpu_time().unwrap();
@@ -450,6 +469,7 @@ impl SetupCalls for Refusing {
 
 #[test]
 fn each_refusal_is_named_and_the_setting_falls_back_or_is_refused() {
+    let _machine = alone();
     use rustix::io::Errno;
     let set_up = |call| matches!(call, SetupCall::Setup(_));
     let lacks = Refusing { at: |_| false, errno: Errno::PERM, sysctl: None, lacks: None };
@@ -497,6 +517,7 @@ fn each_refusal_is_named_and_the_setting_falls_back_or_is_refused() {
 
 #[test]
 fn the_probe_and_the_caps_say_the_same() {
+    let _machine = alone();
     let (idle, caps) = UringIdle::probe(StdClock::new());
     assert_eq!(idle.as_ref().map(|_| ()).map_err(|why: &UringRefusal| why.to_string()), caps);
     assert_eq!(io_uring_caps(), caps);
@@ -507,6 +528,7 @@ fn the_probe_and_the_caps_say_the_same() {
 
 #[test]
 fn an_executor_goes_on_with_another_idle_and_its_io_with_it() {
+    let _machine = alone();
     let Some(mut ring) = idle() else { return };
     let handle = ring.handle();
     let reactor = Reactor::new(StdClock::new());

@@ -10,10 +10,16 @@ use rustix::thread::{ClockId, clock_nanosleep_absolute, set_current_timer_slack}
 use rustix::time::Timespec;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
 const ROUNDS: usize = 400;
+
+/// The tests here measure: one at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn now() -> MonoNs {
     StdClock::new().monotonic_ns()
@@ -51,14 +57,18 @@ fn nanosleep(at: MonoNs) {
     while clock_nanosleep_absolute(ClockId::Monotonic, &Timespec { tv_sec, tv_nsec }).is_err() {}
 }
 
+/// A way to sleep: its name, itself, and how late it was each time.
+type Way<'a> = (&'a str, &'a mut dyn FnMut(MonoNs), Vec<u64>);
+
 #[test]
 fn a_sleep_in_the_ring_ends_as_close_to_its_time_as_any_other() {
+    let _machine = alone();
     let (Some(mut ring), Some(mut older)) = (ring(&Kernel), ring(&Older)) else { return };
     let mut idle = StdIdle::with(StdClock::keeping_timer_slack(), ParkPolicy::default());
     for (slack, ns) in [("50 us", 50_000), ("1 ns", 1)] {
         set_current_timer_slack(NonZeroU64::new(ns)).unwrap();
         for us in [200, 1_000] {
-            let mut ways: [(&str, &mut dyn FnMut(MonoNs), Vec<u64>); 4] = [
+            let mut ways: [Way; 4] = [
                 ("ring", &mut |at| ring.sleep_until(at), Vec::new()),
                 ("ring of an older kernel", &mut |at| older.sleep_until(at), Vec::new()),
                 ("StdIdle, futex", &mut |at| idle.sleep_until(at), Vec::new()),
@@ -117,6 +127,7 @@ fn wakes<I: Idle>(name: &str, idle: impl FnOnce() -> Option<I> + Send) {
 
 #[test]
 fn a_wake_out_of_the_ring_is_as_quick_as_one_out_of_a_futex() {
+    let _machine = alone();
     wakes("StdIdle, futex", || Some(StdIdle::with(StdClock::new(), ParkPolicy::default())));
     wakes("ring, futex operation", || ring(&Kernel));
     wakes("ring, event counter", || ring(&Older));

@@ -10,12 +10,27 @@
 //! `futex` with `FUTEX_WAIT_BITSET` and an absolute deadline on `CLOCK_MONOTONIC`, `futex` with
 //! `FUTEX_WAKE`, and `prctl` with `PR_SET_TIMERSLACK`. Elsewhere what [`std::time`] and [`std::sync`]
 //! offer.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod kernel;
 mod runtime;
 mod std_clock;
 mod std_idle;
+// The feature, on the systems that have it.
+#[cfg(all(
+    feature = "io-uring",
+    target_os = "linux",
+    target_pointer_width = "64",
+    any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        target_arch = "riscv64",
+        target_arch = "loongarch64",
+        target_arch = "powerpc64"
+    )
+))]
+pub mod uring;
+mod uring_caps;
 
 pub use runtime::{
     Handle, PointStats, Runtime, RuntimeBuilder, RuntimePort, RuntimeStats, Spawned, executor_caps,
@@ -26,3 +41,17 @@ pub use std_clock::{StdClock, thread_cpu_time};
 #[doc(hidden)]
 pub use std_idle::IdleState;
 pub use std_idle::{ParkPolicy, StdIdle};
+#[cfg(all(
+    feature = "io-uring",
+    target_os = "linux",
+    target_pointer_width = "64",
+    any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        target_arch = "riscv64",
+        target_arch = "loongarch64",
+        target_arch = "powerpc64"
+    )
+))]
+pub use uring::{UringHandle, UringIdle, UringRefusal};
+pub use uring_caps::io_uring_caps;

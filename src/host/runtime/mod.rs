@@ -43,7 +43,7 @@ use idle::RuntimeIdle;
 /// ```
 /// use gpu_async_reactor::backend::software::SoftwareDevice;
 /// use gpu_async_reactor::host::Runtime;
-/// use gpu_async_reactor::{DurNs, Result};
+/// use gpu_async_reactor::DurNs;
 ///
 /// let runtime = Runtime::new("spin:backstop_us=1000", "gpu-reactor")?;
 /// let device = SoftwareDevice::new()?;
@@ -55,7 +55,7 @@ use idle::RuntimeIdle;
 ///     handle.wait("decode", &mut port).await
 /// })??;
 /// println!("{:?}, {}", waited.end, runtime.stats().points[0]);
-/// # Result::Ok(())
+/// # Ok::<(), gpu_async_reactor::Error>(())
 /// ```
 pub struct Runtime {
     handle: Handle,

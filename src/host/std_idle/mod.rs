@@ -1,8 +1,8 @@
 //! Idling a thread with what the standard library's systems offer: precise sleeps, parks by a stated
 //! policy, both ended from any thread.
 
-mod policy;
-mod state;
+pub(in crate::host) mod policy;
+pub(in crate::host) mod state;
 
 pub use policy::ParkPolicy;
 #[cfg(loom)]
@@ -25,13 +25,13 @@ use state::IdleState;
 use std::thread;
 
 /// How many looks a spin makes between two looks at the clock, each of which costs several.
-const LOOKS: u32 = 8;
+pub(in crate::host) const LOOKS: u32 = 8;
 
 /// Sleeps shorter than this are spun: they are over before the kernel has put the thread to sleep.
-const SPIN_INSTEAD_OF_SLEEP: DurNs = DurNs::from_us(3);
+pub(in crate::host) const SPIN_INSTEAD_OF_SLEEP: DurNs = DurNs::from_us(3);
 
 /// Parks with less than this in between are one idleness.
-const ONE_IDLENESS: DurNs = DurNs::from_us(50);
+pub(in crate::host) const ONE_IDLENESS: DurNs = DurNs::from_us(50);
 
 /// Idles one thread at a time, over a [`StdClock`].
 ///
@@ -201,7 +201,7 @@ impl Idle for StdIdle {
 }
 
 /// The address of a byte of the calling thread: no other live thread has one there.
-fn thread_token() -> usize {
+pub(in crate::host) fn thread_token() -> usize {
     std::thread_local! {
         // A cell, so that nothing may take it for a constant and give all threads one place.
         static TOKEN: Cell<u8> = const { Cell::new(0) };

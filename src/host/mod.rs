@@ -12,24 +12,48 @@
 //! offer.
 #![deny(unsafe_code)]
 
+/// The feature `io-uring`, on the systems that have it.
+macro_rules! where_io_uring {
+    ($($item:item)*) => { $(
+        #[cfg(all(
+            feature = "io-uring",
+            target_os = "linux",
+            target_pointer_width = "64",
+            any(
+                target_arch = "x86_64",
+                target_arch = "aarch64",
+                target_arch = "riscv64",
+                target_arch = "loongarch64",
+                target_arch = "powerpc64"
+            )
+        ))]
+        $item
+    )* };
+}
+
+/// Elsewhere.
+macro_rules! where_no_io_uring {
+    ($($item:item)*) => { $(
+        #[cfg(not(all(
+            feature = "io-uring",
+            target_os = "linux",
+            target_pointer_width = "64",
+            any(
+                target_arch = "x86_64",
+                target_arch = "aarch64",
+                target_arch = "riscv64",
+                target_arch = "loongarch64",
+                target_arch = "powerpc64"
+            )
+        )))]
+        $item
+    )* };
+}
+
 mod kernel;
 mod runtime;
 mod std_clock;
 mod std_idle;
-// The feature, on the systems that have it.
-#[cfg(all(
-    feature = "io-uring",
-    target_os = "linux",
-    target_pointer_width = "64",
-    any(
-        target_arch = "x86_64",
-        target_arch = "aarch64",
-        target_arch = "riscv64",
-        target_arch = "loongarch64",
-        target_arch = "powerpc64"
-    )
-))]
-pub mod uring;
 mod uring_caps;
 
 pub use runtime::{
@@ -41,17 +65,9 @@ pub use std_clock::{StdClock, thread_cpu_time};
 #[doc(hidden)]
 pub use std_idle::IdleState;
 pub use std_idle::{ParkPolicy, StdIdle};
-#[cfg(all(
-    feature = "io-uring",
-    target_os = "linux",
-    target_pointer_width = "64",
-    any(
-        target_arch = "x86_64",
-        target_arch = "aarch64",
-        target_arch = "riscv64",
-        target_arch = "loongarch64",
-        target_arch = "powerpc64"
-    )
-))]
-pub use uring::{UringHandle, UringIdle, UringRefusal};
 pub use uring_caps::io_uring_caps;
+
+where_io_uring! {
+    pub mod uring;
+    pub use uring::{UringHandle, UringIdle, UringRefusal};
+}

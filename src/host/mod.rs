@@ -2,7 +2,7 @@
 //! library's clocks and threads.
 //!
 //! [`StdClock`] tells the time and sleeps; [`StdIdle`] idles a thread for a reactor; [`Runtime`] is the
-//! object most programs use, built from two strings.
+//! object most programs use, built from two strings; [`Watcher`] awaits words for tasks of other runtimes.
 //!
 //! # System calls
 //!
@@ -16,6 +16,7 @@ mod kernel;
 mod runtime;
 mod std_clock;
 mod std_idle;
+mod watcher;
 
 pub use runtime::{
     Handle, PointStats, Runtime, RuntimeBuilder, RuntimePort, RuntimeStats, Spawned, executor_caps,
@@ -26,3 +27,4 @@ pub use std_clock::{StdClock, thread_cpu_time};
 #[doc(hidden)]
 pub use std_idle::IdleState;
 pub use std_idle::{ParkPolicy, StdIdle};
+pub use watcher::{Watch, WatchError, WatchOptions, WatchPolicy, WatchResult, WatchStats, Watcher};

@@ -13,6 +13,8 @@ mod measure;
 mod reactor;
 mod report;
 mod wait;
+mod wake;
+mod watch;
 
 use clap::{Args, Parser, Subcommand};
 use measure::Effort;
@@ -55,6 +57,10 @@ enum Suite {
     Reactor,
     /// Work of the software device under each plan: lateness and CPU.
     Wait,
+    /// From a store or a wake on another thread to the task that resumes.
+    Wake,
+    /// A watcher's registrations and completions a second, and its CPU time.
+    Watch,
     /// Every suite.
     All,
     /// Do a fixed number of operations, for a machine that counts instructions.
@@ -73,7 +79,9 @@ impl Suite {
             Suite::Executor => executor::run(effort),
             Suite::Reactor => reactor::run(effort),
             Suite::Wait => wait::run(effort),
-            Suite::All => [Suite::Executor, Suite::Reactor, Suite::Wait]
+            Suite::Wake => wake::run(effort),
+            Suite::Watch => watch::run(effort),
+            Suite::All => [Suite::Executor, Suite::Reactor, Suite::Wait, Suite::Wake, Suite::Watch]
                 .iter()
                 .flat_map(|suite| suite.run(effort))
                 .collect(),

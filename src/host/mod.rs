@@ -2,7 +2,7 @@
 //! library's clocks and threads.
 //!
 //! [`StdClock`] tells the time and sleeps; [`StdIdle`] idles a thread for a reactor; [`Runtime`] is the
-//! object most programs use, built from two strings.
+//! object most programs use, built from two strings; [`Watcher`] awaits words for tasks of other runtimes.
 //!
 //! # System calls
 //!
@@ -55,6 +55,7 @@ mod runtime;
 mod std_clock;
 mod std_idle;
 mod uring_caps;
+mod watcher;
 
 pub use runtime::{
     Handle, PointStats, Runtime, RuntimeBuilder, RuntimePort, RuntimeStats, Spawned, executor_caps,
@@ -66,6 +67,8 @@ pub use std_clock::{StdClock, thread_cpu_time};
 pub use std_idle::IdleState;
 pub use std_idle::{ParkPolicy, StdIdle};
 pub use uring_caps::io_uring_caps;
+
+pub use watcher::{Watch, WatchError, WatchOptions, WatchPolicy, WatchResult, WatchStats, Watcher};
 
 where_io_uring! {
     pub mod uring;

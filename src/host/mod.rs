@@ -1,7 +1,8 @@
 //! Hosts: where a thread's time comes from and how it idles. The only place that knows the standard
 //! library's clocks and threads.
 //!
-//! [`StdClock`] tells the time and sleeps; [`StdIdle`] idles a thread for a reactor.
+//! [`StdClock`] tells the time and sleeps; [`StdIdle`] idles a thread for a reactor. [`PreciseTimer`] is
+//! the timer of tasks on any runtime whose own timers are too coarse for a predicted wait.
 //!
 //! # System calls
 //!
@@ -12,12 +13,18 @@
 #![forbid(unsafe_code)]
 
 mod kernel;
+mod precise_timer;
 mod std_clock;
 mod std_idle;
+#[cfg(feature = "tokio")]
+mod tokio_clock;
 
+pub use precise_timer::{PreciseSleep, PreciseTimer};
 pub use std_clock::{StdClock, thread_cpu_time};
 /// For the model checker's tests.
 #[cfg(loom)]
 #[doc(hidden)]
 pub use std_idle::IdleState;
 pub use std_idle::{ParkPolicy, StdIdle};
+#[cfg(feature = "tokio")]
+pub use tokio_clock::TokioClock;

@@ -9,9 +9,13 @@ mod allocations;
 mod count;
 mod executor;
 mod host;
+mod latency;
 mod measure;
 mod reactor;
 mod report;
+mod sleep;
+mod trigger;
+mod wake;
 
 use clap::{Args, Parser, Subcommand};
 use measure::Effort;
@@ -52,6 +56,10 @@ enum Suite {
     Executor,
     /// Registering, firing and idling over many words, against a plain scan.
     Reactor,
+    /// How late sleeps end, and how soon another thread ends them.
+    Sleep,
+    /// From a store on another thread to the code that waited for it.
+    Wake,
     /// Every suite.
     All,
     /// Do a fixed number of operations, for a machine that counts instructions.
@@ -69,7 +77,9 @@ impl Suite {
         match self {
             Suite::Executor => executor::run(effort),
             Suite::Reactor => reactor::run(effort),
-            Suite::All => [Suite::Executor, Suite::Reactor]
+            Suite::Sleep => sleep::run(effort),
+            Suite::Wake => wake::run(effort),
+            Suite::All => [Suite::Executor, Suite::Reactor, Suite::Sleep, Suite::Wake]
                 .iter()
                 .flat_map(|suite| suite.run(effort))
                 .collect(),

@@ -336,7 +336,7 @@ fn f24_a_wait_ends_with_its_own_point_whatever_was_queued_after_it() {
         let reactor = Reactor::new(StdClock::new());
         let mut executor: Executor<Task> = Executor::new();
         let main = async {
-            let mut port = ReactorPort::new(&stream, &reactor);
+            let port = ReactorPort::new(&stream, &reactor);
             stream.delay(DurNs::from_us(300)).unwrap();
             let step = port.mark().unwrap();
             // Step N + 1 is queued before step N is waited for, and never finishes.

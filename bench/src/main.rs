@@ -15,6 +15,7 @@ mod reactor;
 mod report;
 mod sleep;
 mod trigger;
+mod wait;
 mod wake;
 
 use clap::{Args, Parser, Subcommand};
@@ -60,6 +61,8 @@ enum Suite {
     Sleep,
     /// From a store on another thread to the code that waited for it.
     Wake,
+    /// Work of the software device under each plan: lateness and CPU.
+    Wait,
     /// Every suite.
     All,
     /// Do a fixed number of operations, for a machine that counts instructions.
@@ -79,7 +82,8 @@ impl Suite {
             Suite::Reactor => reactor::run(effort),
             Suite::Sleep => sleep::run(effort),
             Suite::Wake => wake::run(effort),
-            Suite::All => [Suite::Executor, Suite::Reactor, Suite::Sleep, Suite::Wake]
+            Suite::Wait => wait::run(effort),
+            Suite::All => [Suite::Executor, Suite::Reactor, Suite::Sleep, Suite::Wake, Suite::Wait]
                 .iter()
                 .flat_map(|suite| suite.run(effort))
                 .collect(),

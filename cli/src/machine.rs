@@ -2,14 +2,12 @@
 
 use gpu_async_reactor::backend::software::SoftwareDevice;
 use gpu_async_reactor::host::{StdClock, StdIdle};
-use gpu_async_reactor::{DeviceCaps, ExecutorCaps, HostCaps};
+use gpu_async_reactor::{DeviceCaps, HostCaps};
 
-/// The clock, the idle of a thread of this host, and what was probed for it.
+/// What this host offers to wait plans.
 #[must_use]
-pub fn host() -> (StdClock, StdIdle, HostCaps) {
-    let clock = StdClock::new();
-    let (idle, caps) = StdIdle::probe(clock);
-    (clock, idle, caps)
+pub fn host() -> HostCaps {
+    StdIdle::probe(StdClock::new()).1
 }
 
 /// What the software device offers, by one real store.
@@ -19,11 +17,4 @@ pub fn software_device() -> DeviceCaps {
         Ok(device) => device.caps(),
         Err(error) => DeviceCaps { store: Err(error.to_string()) },
     }
-}
-
-/// What the executors need: an idle of the standard library parks on a word by a stated policy.
-#[must_use]
-pub fn executors() -> ExecutorCaps {
-    let why = "this build has no host over io_uring".to_string();
-    ExecutorCaps { word_wait: Ok(()), io_uring: Err(why) }
 }

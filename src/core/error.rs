@@ -61,6 +61,8 @@ error_codes! {
     NeverIssued = 12, "number {0} was never issued for slot {1}; the last issued number is {2}";
     /// A blocking wait cannot keep a deadline.
     BlockingDeadline = 13, "plan {0} blocks in the driver and cannot keep a deadline; use poll, flag or spin";
+    /// A runtime was told to run from within one of its own tasks.
+    RunningAlready = 14, "this runtime is running already; a task of it cannot run it again, but can await";
 }
 
 impl ErrorCode {

@@ -1,8 +1,9 @@
 //! Hosts: where a thread's time comes from and how it idles. The only place that knows the standard
 //! library's clocks and threads.
 //!
-//! [`StdClock`] tells the time and sleeps; [`StdIdle`] idles a thread for a reactor. [`PreciseTimer`] is
-//! the timer of tasks on any runtime whose own timers are too coarse for a predicted wait.
+//! [`StdClock`] tells the time and sleeps; [`StdIdle`] idles a thread for a reactor; [`PreciseTimer`] is
+//! the timer of tasks on any runtime whose own timers are too coarse for a predicted wait; [`Runtime`] is
+//! the object most programs use, built from two strings.
 //!
 //! # System calls
 //!
@@ -14,12 +15,16 @@
 
 mod kernel;
 mod precise_timer;
+mod runtime;
 mod std_clock;
 mod std_idle;
 #[cfg(feature = "tokio")]
 mod tokio_clock;
 
 pub use precise_timer::{PreciseSleep, PreciseTimer};
+pub use runtime::{
+    Handle, PointStats, Runtime, RuntimeBuilder, RuntimePort, RuntimeStats, Spawned, executor_caps,
+};
 pub use std_clock::{StdClock, thread_cpu_time};
 /// For the model checker's tests.
 #[cfg(loom)]

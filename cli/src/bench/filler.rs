@@ -4,6 +4,7 @@ use gpu_async_reactor::host::StdClock;
 use gpu_async_reactor::{Clock, DurNs, yield_now};
 use std::cell::Cell;
 use std::hint::black_box;
+use std::rc::Rc;
 
 /// Steps of arithmetic in a poll, each waiting for the one before: about 1 us.
 const STEPS: u64 = 700;
@@ -27,7 +28,7 @@ impl Done {
 }
 
 /// Computes a little in each poll, for ever, and keeps the sum of what all of them did in `done`.
-pub async fn filler(done: &Cell<Done>) {
+pub async fn filler(done: Rc<Cell<Done>>) {
     let clock = StdClock::new();
     let mut state = 1_u64;
     loop {
@@ -45,20 +46,17 @@ pub async fn filler(done: &Cell<Done>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine;
-    use gpu_async_reactor::{Executor, Reactor};
+    use gpu_async_reactor::host::Runtime;
 
     #[test]
     fn tasks_alone_fill_nearly_all_of_the_time() {
-        let (clock, mut idle, _) = machine::host();
-        let reactor = Reactor::new(clock);
-        let done = Cell::new(Done::default());
-        let mut executor = Executor::new();
-        (0..3).for_each(|_| drop(executor.spawn(filler(&done))));
+        let runtime = Runtime::new("poll", "gpu-reactor").unwrap();
+        let done = Rc::new(Cell::new(Done::default()));
+        (0..3).for_each(|_| drop(runtime.spawn(filler(done.clone()))));
 
+        let clock = runtime.clock();
         let began = clock.monotonic_ns();
-        let end = reactor.alarm(began.after(DurNs::from_ms(5)));
-        executor.run_until(&reactor, &mut idle, DurNs::from_ms(1), end).unwrap();
+        runtime.block_on(runtime.sleep_until(began.after(DurNs::from_ms(5)))).unwrap();
         let took = clock.monotonic_ns().since(began);
         assert!(done.get().polls >= 3);
         assert!(done.get().time.0 <= took.0 && done.get().time.0 * 2 > took.0);

@@ -7,14 +7,14 @@
 //! `poll`, which read no word, would not have queued a mark in a program of their own: it is not
 //! counted among their driver calls. What the device does is the same for all.
 //!
-//! Nothing else happens between the wait's last look and the first clock read behind it: counters
-//! and the device's note are read after that, and the work of the next wait is queued later still.
+//! Between the wait's last look and the first clock read behind it the runtime records the outcome,
+//! which is part of what a caller sees. Counters and the device's note are read after that, and the work of the next wait is queued later still.
 
 use super::filler::Done;
-use super::lane::Lane;
 use super::work::Workload;
-use gpu_async_reactor::host::{StdClock, thread_cpu_time};
-use gpu_async_reactor::{Clock, DurNs, End, Park, PointTable, Result, WaitPlan};
+use gpu_async_reactor::backend::software::SoftwareStream;
+use gpu_async_reactor::host::{Handle, RuntimePort, thread_cpu_time};
+use gpu_async_reactor::{Clock, DurNs, End, Park, Result};
 use std::cell::Cell;
 
 /// The one place of this program where it waits.
@@ -48,25 +48,25 @@ pub struct Counts {
     pub waits: u32,
 }
 
-/// Waits by `plan` on `lane`, for work of `workload`. `filled` is what the tasks beside got
-/// done; `after_each` is called between two waits.
+/// Waits on `stream` by the plan of the runtime, for work of `workload`. `filled` is what the tasks
+/// beside got done; `after_each` is called between two waits.
 ///
 /// # Errors
 ///
 /// The device's.
 pub async fn measure(
-    lane: &mut impl Lane,
-    plan: &WaitPlan,
+    runtime: &Handle,
+    stream: &SoftwareStream,
     mut workload: Workload,
     counts: Counts,
     filled: &Cell<Done>,
     after_each: impl Fn(),
 ) -> Result<Vec<Sample>> {
-    let mut points = PointTable::new();
+    let mut port = runtime.port(stream);
     let mut samples = Vec::with_capacity(counts.waits as usize);
     for number in 0..counts.warm_up + counts.waits {
         let work = workload.next().expect("a workload has no end");
-        let sample = wait_once(lane, plan, work, &mut points, filled).await?;
+        let sample = wait_once(runtime, &mut port, work, filled).await?;
         if number >= counts.warm_up {
             samples.push(sample);
         }
@@ -76,36 +76,31 @@ pub async fn measure(
 }
 
 async fn wait_once(
-    lane: &mut impl Lane,
-    plan: &WaitPlan,
+    runtime: &Handle,
+    port: &mut RuntimePort<'_, &SoftwareStream>,
     work: DurNs,
-    points: &mut PointTable<&str>,
     filled: &Cell<Done>,
 ) -> Result<Sample> {
-    let clock = StdClock::new();
-    lane.stream().delay(work)?;
-    let ticket = lane.mark()?;
-    let sleep = plan.predict.and_then(|deadline| points.sleep_ns(POINT, &deadline));
+    let (clock, stream) = (runtime.clock(), *port.stream());
+    stream.delay(work)?;
+    let ticket = port.mark()?;
 
-    let calls_before = lane.stream().calls().total();
+    let calls_before = stream.calls().total();
     let filled_before = filled.get();
     let cpu_before = thread_cpu_time();
     let called = clock.monotonic_ns();
-    let waited = lane.wait_at(ticket, plan, sleep).await?;
+    let waited = runtime.wait(POINT, &mut port.at(ticket)).await?;
     let resumed = clock.monotonic_ns();
     let cpu_after = thread_cpu_time();
 
-    if let (Some(deadline), Some(outcome)) = (plan.predict, waited.outcome) {
-        points.observe(POINT, &deadline, outcome);
-    }
-    let completed = lane.stream().stamp_of(ticket.number());
+    let completed = stream.stamp_of(ticket.number());
     let completed = completed.expect("the status said done, which comes after the note");
-    let calls = lane.stream().calls().total() - calls_before;
+    let calls = stream.calls().total() - calls_before;
     Ok(Sample {
         lateness: resumed.since(completed),
         wall: resumed.since(called),
         cpu: cpu_before.zip(cpu_after).map(|(before, after)| DurNs(after.0 - before.0)),
-        calls: calls + u64::from(reads_the_word(plan)),
+        calls: calls + u64::from(reads_the_word(runtime)),
         parks: waited.parks,
         end: waited.end,
         filled: filled.get().since(filled_before),
@@ -113,6 +108,7 @@ async fn wait_once(
 }
 
 /// Whether the plan would have queued the mark itself.
-fn reads_the_word(plan: &WaitPlan) -> bool {
+fn reads_the_word(runtime: &Handle) -> bool {
+    let plan = runtime.plans().select(runtime.rows().get());
     matches!(plan.park, Park::FlagWait { .. } | Park::Spin { .. })
 }

@@ -1,7 +1,6 @@
 //! `gpu-wait bench`: how late and how costly waits are under several plans.
 
 pub mod filler;
-pub mod lane;
 pub mod measure;
 mod progress;
 pub mod report;
@@ -13,18 +12,18 @@ use crate::args::BenchArgs;
 use crate::failure::{Failure, Warning};
 use crate::{machine, write_json};
 use filler::{Done, filler};
-use gpu_async_reactor::backend::software::{SoftwareDevice, SoftwareStream};
+use gpu_async_reactor::backend::software::SoftwareDevice;
+use gpu_async_reactor::host::{Runtime, executor_caps};
 use gpu_async_reactor::{
-    Doorbell, DurNs, Executor, ExecutorKind, Reactor, ReactorPort, Resolved,
-    Result as DeviceResult, Setting, Strictness, ThreadPort, WINDOW_MAX, WaitPlan, resolve,
-    run_inline,
+    ExecutorKind, Resolved, Result as DeviceResult, Setting, Strictness, WINDOW_MAX, WaitPlan,
+    resolve,
 };
-use lane::{OnReactor, OnThread};
 use measure::{Counts, Sample, measure};
 use progress::Progress;
 use report::{Report, Row};
 use std::cell::Cell;
 use std::io::Write;
+use std::rc::Rc;
 use summary::Summary;
 use work::Workload;
 
@@ -41,9 +40,6 @@ pub const DEFAULT_PLANS: [&str; 6] = [
     "spin:backstop_us=1000+predict:margin_us=150,min_sleep_us=100,max_sleep_us=1000000,window=4",
     "poll+predict:margin_us=150,min_sleep_us=100,max_sleep_us=1000000,window=4",
 ];
-
-/// The longest time between two looks of an idle executor.
-const PARK_BOUND: DurNs = DurNs::from_ms(1);
 
 /// Measures each plan, one after the other, and writes a table or an object.
 ///
@@ -80,13 +76,13 @@ struct Bench<'a> {
 impl<'a> Bench<'a> {
     fn prepare(args: &'a BenchArgs) -> Result<Self, Failure> {
         let requested = args.executor.parse().map_err(Failure::Asked)?;
-        let executor = resolve(requested, Strictness::Fallback, &machine::executors())
-            .map_err(Failure::Asked)?;
+        let executor =
+            resolve(requested, Strictness::Fallback, &executor_caps()).map_err(Failure::Asked)?;
         if args.load > 0 && executor.running == ExecutorKind::Naive {
             let words = "--load needs --executor gpu-reactor: naive runs one task at a time";
             return Err(Failure::Senseless(words.into()));
         }
-        let (_, _, host) = machine::host();
+        let host = machine::host();
         let device = machine::software_device();
         let parse = |text: &str| match WaitPlan::parse(text) {
             Ok(plan) => Ok(plan.resolve_on(&host, &device)),
@@ -104,46 +100,17 @@ impl<'a> Bench<'a> {
 
     fn measure(&self, plan: &Resolved, progress: &Progress) -> DeviceResult<Vec<Sample>> {
         let device = SoftwareDevice::new()?;
-        match self.executor.running {
-            ExecutorKind::Naive => self.on_thread(device.stream()?, &plan.plan, progress),
-            _ => self.on_reactor(&device, &plan.plan, progress),
-        }
-    }
-
-    fn on_thread(
-        &self,
-        stream: SoftwareStream,
-        plan: &WaitPlan,
-        progress: &Progress,
-    ) -> DeviceResult<Vec<Sample>> {
-        let (clock, idle, _) = machine::host();
-        let mut lane = OnThread { port: ThreadPort::new(stream, idle), clock };
-        let no_filler = Cell::new(Done::default());
-        let after_each = || progress.step();
-        run_inline(measure(&mut lane, plan, self.workload(), self.counts, &no_filler, after_each))?
-    }
-
-    fn on_reactor(
-        &self,
-        device: &SoftwareDevice,
-        plan: &WaitPlan,
-        progress: &Progress,
-    ) -> DeviceResult<Vec<Sample>> {
-        let (clock, mut idle, _) = machine::host();
-        let doorbell = Doorbell::new();
-        let reactor = Reactor::with_doorbell(clock, &doorbell);
-        let port = ReactorPort::new(device.stream_on(&doorbell)?, &reactor);
-        let mut lane = OnReactor { port, reactor: &reactor };
-
-        let filled = Cell::new(Done::default());
-        let mut executor = Executor::new();
+        let runtime = Runtime::builder(&plan.requested.label(), self.executor.requested.name())
+            .device(device.caps())
+            .build()?;
+        let stream = device.stream_on(runtime.doorbell())?;
+        let filled = Rc::new(Cell::new(Done::default()));
         for _ in 0..self.args.load {
-            executor.spawn(filler(&filled));
+            runtime.spawn(filler(filled.clone()));
         }
         let after_each = || progress.step();
-        let waits = measure(&mut lane, plan, self.workload(), self.counts, &filled, after_each);
-        let (samples, _) = executor.run_until(&reactor, &mut idle, PARK_BOUND, waits)?;
-        samples
+        let waits = measure(&runtime, &stream, self.workload(), self.counts, &filled, after_each);
+        runtime.block_on(waits)?
     }
 
     fn workload(&self) -> Workload {

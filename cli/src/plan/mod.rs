@@ -19,7 +19,7 @@ const NS_PER_US: u64 = 1_000;
 pub fn run(args: &PlanArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let bands =
         WaitBands::parse(&args.text).map_err(|error| Failure::Text(args.text.clone(), error))?;
-    let (_, _, host) = machine::host();
+    let host = machine::host();
     let meaning = Meaning::of(&bands, &host, &machine::software_device());
     if args.json {
         write_json(out, &meaning)?;

@@ -33,7 +33,7 @@ impl<'r, 'l, S: DeviceStream, C: Clock> ReactorPort<'r, 'l, S, C> {
     /// # Errors
     ///
     /// That of [`DeviceStream::mark`].
-    pub fn mark(&mut self) -> Result<Ticket> {
+    pub fn mark(&self) -> Result<Ticket> {
         self.point.mark()
     }
 

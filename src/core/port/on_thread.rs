@@ -35,7 +35,7 @@ impl<S: DeviceStream, I: Idle> ThreadPort<S, I> {
     /// # Errors
     ///
     /// That of [`DeviceStream::mark`].
-    pub fn mark(&mut self) -> Result<Ticket> {
+    pub fn mark(&self) -> Result<Ticket> {
         self.point.mark()
     }
 
@@ -43,6 +43,16 @@ impl<S: DeviceStream, I: Idle> ThreadPort<S, I> {
     /// nothing.
     pub fn at(&mut self, ticket: Ticket) -> ThreadPort<&S, &mut I> {
         ThreadPort { point: self.point.at(ticket), idle: &mut self.idle }
+    }
+
+    /// The same with an idle of its own, so that ports of several points can be held at once.
+    pub fn at_with<J: Idle>(&self, ticket: Ticket, idle: J) -> ThreadPort<&S, J> {
+        ThreadPort { point: self.point.at(ticket), idle }
+    }
+
+    /// The idle.
+    pub fn idle(&self) -> &I {
+        &self.idle
     }
 }
 

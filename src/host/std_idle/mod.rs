@@ -91,6 +91,12 @@ impl StdIdle {
         (StdIdle::with(clock, ParkPolicy::default()), caps)
     }
 
+    /// Another idle that parks as this one does, with an unparker of its own.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        StdIdle::with(self.clock, self.policy)
+    }
+
     /// The clock.
     #[must_use]
     pub fn clock(&self) -> StdClock {

@@ -1,0 +1,249 @@
+//! What tasks have of their runtime: waits by name, spawning, ports, statistics.
+
+use super::events;
+use super::port::{Kind, RuntimePort};
+use super::spawned::Spawned;
+use super::stats::{Points, RuntimeStats};
+use crate::core::doorbell::Doorbell;
+use crate::core::error::Error;
+use crate::core::executor::{RunStats, Spawner};
+use crate::core::plan::{ResolvedBands, StepRows, WaitPlan};
+use crate::core::port::{
+    CompletionPort, DeviceStream, ReactorPort, ThreadPort, WaitError, Waited, wait, wait_until,
+};
+use crate::core::reactor::Reactor;
+use crate::core::setting::{ExecutorKind, Setting};
+use crate::core::time::{Clock, MonoNs, Timer};
+use crate::host::{StdClock, StdIdle};
+use alloc::boxed::Box;
+use alloc::rc::Rc;
+use core::cell::{Cell, RefCell};
+use core::fmt;
+use core::pin::Pin;
+
+/// A task of a runtime, its type erased.
+pub(super) type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+/// A task's part of a [`Runtime`](super::Runtime). Clones are handles of the same runtime; all stay
+/// on its thread. A handle of a runtime that is gone still waits, but what it spawns is dropped.
+#[derive(Clone)]
+pub struct Handle(Rc<Shared>);
+
+struct Shared {
+    reactor: Reactor<'static, StdClock>,
+    doorbell: Doorbell,
+    plans: ResolvedBands,
+    executor: Setting<ExecutorKind>,
+    rows: StepRows,
+    points: RefCell<Points>,
+    spawner: Spawner<Task>,
+    /// Whose like the ports of the `naive` executor park by.
+    thread_idle: StdIdle,
+    run: Cell<RunStats>,
+}
+
+impl Handle {
+    pub(super) fn new(
+        clock: StdClock,
+        plans: ResolvedBands,
+        executor: Setting<ExecutorKind>,
+        thread_idle: StdIdle,
+        spawner: Spawner<Task>,
+    ) -> Self {
+        let doorbell = Doorbell::new();
+        Handle(Rc::new(Shared {
+            reactor: Reactor::with_doorbell(clock, &doorbell),
+            doorbell,
+            plans,
+            executor,
+            rows: StepRows::new(),
+            points: RefCell::default(),
+            spawner,
+            thread_idle,
+            run: Cell::default(),
+        }))
+    }
+
+    /// Spawns a task behind what is ready; it runs while the runtime does. Costs four allocations, two
+    /// where a finished task left its place.
+    pub fn spawn<F>(&self, future: F) -> Spawned<F::Output>
+    where
+        F: Future + 'static,
+    {
+        let output = Rc::new(Cell::new(None));
+        let of_task = output.clone();
+        let join = self.0.spawner.spawn(Box::pin(async move { of_task.set(Some(future.await)) }));
+        Spawned { join, output }
+    }
+
+    /// The doorbell that this runtime's thread parks on: make streams ring it.
+    #[must_use]
+    pub fn doorbell(&self) -> &Doorbell {
+        &self.0.doorbell
+    }
+
+    /// The reactor.
+    #[must_use]
+    pub fn reactor(&self) -> &Reactor<'static, StdClock> {
+        &self.0.reactor
+    }
+
+    /// The clock.
+    #[must_use]
+    pub fn clock(&self) -> StdClock {
+        *self.0.reactor.clock()
+    }
+
+    /// The row count of the present step, by which bands are selected. An engine sets it once a step.
+    #[must_use]
+    pub fn rows(&self) -> &StepRows {
+        &self.0.rows
+    }
+
+    /// The plans: as requested and as they run.
+    #[must_use]
+    pub fn plans(&self) -> &ResolvedBands {
+        &self.0.plans
+    }
+
+    /// The executor: as requested and as it runs.
+    #[must_use]
+    pub fn executor(&self) -> &Setting<ExecutorKind> {
+        &self.0.executor
+    }
+
+    /// What fell back when the runtime was built, the plans' first.
+    pub fn warnings(&self) -> impl Iterator<Item = &Error> {
+        self.0.plans.warnings.iter().chain(&self.0.executor.warning)
+    }
+
+    /// A port of everything queued on `stream`: on the reactor, or, with the `naive` executor, on the
+    /// calling thread.
+    pub fn port<S: DeviceStream>(&self, stream: S) -> RuntimePort<'_, S> {
+        RuntimePort(match self.0.executor.running {
+            ExecutorKind::Naive => {
+                Kind::Thread(ThreadPort::new(stream, self.0.thread_idle.another()))
+            }
+            ExecutorKind::GpuReactor | ExecutorKind::IoUring => {
+                Kind::Reactor(ReactorPort::new(stream, &self.0.reactor))
+            }
+        })
+    }
+
+    /// Waits at `point`, the caller's name for this call site: asks the estimator how long to sleep,
+    /// waits by the plan of the present row count, and records the outcome.
+    ///
+    /// # Errors
+    ///
+    /// The port's error, at once and unchanged; it is counted at the point.
+    pub async fn wait<P: CompletionPort>(
+        &self,
+        point: &'static str,
+        port: &mut P,
+    ) -> Result<Waited, P::Error> {
+        let (plan, time) = (self.plan(), self.time());
+        let sleep = self.0.points.borrow().sleep(point, &plan);
+        let ended = wait(&plan, sleep, port, &time).await;
+        self.record(point, &plan, ended.as_ref().ok());
+        ended
+    }
+
+    /// Waits at `point` like [`wait`](Self::wait), but not beyond `deadline`.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait_until`](crate::wait_until); each is counted at the point.
+    pub async fn wait_until<P: CompletionPort>(
+        &self,
+        point: &'static str,
+        port: &mut P,
+        deadline: MonoNs,
+    ) -> Result<Waited, WaitError<P::Error>> {
+        let (plan, time) = (self.plan(), self.time());
+        let sleep = self.0.points.borrow().sleep(point, &plan);
+        let ended = wait_until(&plan, sleep, port, &time, deadline).await;
+        let waited = match &ended {
+            Ok(waited) | Err(WaitError::TimedOut(waited)) => Some(waited),
+            Err(WaitError::Port(_) | WaitError::Refused(_)) => None,
+        };
+        self.record(point, &plan, waited);
+        ended
+    }
+
+    /// Sleeps until `at`, and lets other tasks run, except with the `naive` executor.
+    pub async fn sleep_until(&self, at: MonoNs) {
+        self.time().sleep_until(at).await;
+    }
+
+    /// What was waited for, and how, since the runtime was built.
+    #[must_use]
+    pub fn stats(&self) -> RuntimeStats {
+        let points = self.0.points.borrow().snapshot();
+        RuntimeStats {
+            plan: self.0.plans.label(),
+            executor: self.0.executor.label(),
+            warnings: self.warnings().map(alloc::string::ToString::to_string).collect(),
+            run: self.0.run.get(),
+            points,
+        }
+    }
+
+    pub(super) fn add_run(&self, stats: RunStats) {
+        let mut run = self.0.run.get();
+        run.polls += stats.polls;
+        run.woke += stats.woke;
+        run.slept += stats.slept;
+        run.parked += stats.parked;
+        run.idle_ns += stats.idle_ns;
+        self.0.run.set(run);
+    }
+
+    fn plan(&self) -> WaitPlan {
+        *self.0.plans.select(self.0.rows.get())
+    }
+
+    fn time(&self) -> Time<'_> {
+        match self.0.executor.running {
+            ExecutorKind::Naive => Time::Thread(self.clock()),
+            ExecutorKind::GpuReactor | ExecutorKind::IoUring => Time::Reactor(&self.0.reactor),
+        }
+    }
+
+    fn record(&self, point: &'static str, plan: &WaitPlan, waited: Option<&Waited>) {
+        events::wait_ended(point, waited);
+        self.0.points.borrow_mut().record(point, plan, waited);
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle")
+            .field("plan", &self.0.plans.label())
+            .field("executor", &self.0.executor.label())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The time that waits sleep by.
+enum Time<'h> {
+    Thread(StdClock),
+    Reactor(&'h Reactor<'static, StdClock>),
+}
+
+impl Clock for Time<'_> {
+    fn monotonic_ns(&self) -> MonoNs {
+        match self {
+            Time::Thread(clock) => clock.monotonic_ns(),
+            Time::Reactor(reactor) => reactor.monotonic_ns(),
+        }
+    }
+}
+
+impl Timer for Time<'_> {
+    async fn sleep_until(&self, at: MonoNs) {
+        match self {
+            Time::Thread(clock) => clock.sleep_until(at).await,
+            Time::Reactor(reactor) => reactor.sleep_until(at).await,
+        }
+    }
+}

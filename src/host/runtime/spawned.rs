@@ -1,0 +1,48 @@
+//! The result of a runtime's task. The executor runs tasks of one erased type; the output goes by a
+//! cell that the task and its handle share.
+
+use crate::core::error::{Error, ErrorCode, Result};
+use crate::core::executor::JoinHandle;
+use alloc::rc::Rc;
+use core::cell::Cell;
+use core::fmt;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+
+/// The handle of a task spawned on a runtime: a [`JoinHandle`] with the task's output. Dropping it
+/// detaches the task.
+pub struct Spawned<T> {
+    pub(super) join: JoinHandle<()>,
+    pub(super) output: Rc<Cell<Option<T>>>,
+}
+
+impl<T> Spawned<T> {
+    /// Asks for the task to be dropped, as [`JoinHandle::abort`].
+    pub fn abort(&self) {
+        self.join.abort();
+    }
+
+    /// Whether awaiting the handle would resolve at once.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.join.is_finished()
+    }
+}
+
+impl<T> Future for Spawned<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
+        Pin::new(&mut self.join).poll(cx).map(|finished| {
+            finished?;
+            // Taken already where the handle is polled again after it was ready.
+            self.output.take().ok_or_else(|| Error::new(ErrorCode::Aborted, [""; 0]))
+        })
+    }
+}
+
+impl<T> fmt::Debug for Spawned<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spawned").field("finished", &self.is_finished()).finish()
+    }
+}

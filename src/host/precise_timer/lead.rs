@@ -3,8 +3,8 @@
 use crate::core::time::{DurNs, MonoNs};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Moves by an eighth of what the last task was late, and by a thirty-second of what it was early: a
-/// task that is early spins, one that is late is late. It settles where one in a few is late.
+/// Moves by a quarter of what the last task was late, and by a sixty-fourth of what it was early: who is
+/// early spins a little, who is late is late. It settles where few are late, and those by little.
 ///
 /// Any thread reads and moves it, relaxed and without a read-modify-write: a move that is lost is made
 /// up by the next.
@@ -32,7 +32,7 @@ impl Lead {
         // A runtime that was busy for long says nothing about wakes: no step is longer than this.
         let late = now.since(at).min(self.longest).0;
         let early = at.since(now).0;
-        let moved = lead.saturating_add(late / 8).saturating_sub(early / 32);
+        let moved = lead.saturating_add(late / 4).saturating_sub(early / 64);
         self.ns.store(moved.min(self.longest.0), Ordering::Relaxed);
     }
 }

@@ -13,7 +13,7 @@ use core::task::{Context, Poll};
 /// What is left to the deadline is spun within one poll where it is no longer than this: less than a
 /// runtime takes to notice, and less than giving way and coming back would take once the thread
 /// has gone to sleep.
-const SPIN_IN_POLL: DurNs = DurNs::from_us(30);
+const SPIN_IN_POLL: DurNs = DurNs::from_us(50);
 
 /// Resolves at an instant or shortly after it, never before. Made by
 /// [`PreciseTimer::sleep`](super::PreciseTimer::sleep).

@@ -2,7 +2,8 @@
 //! library's clocks and threads.
 //!
 //! [`StdClock`] tells the time and sleeps; [`StdIdle`] idles a thread for a reactor; [`Runtime`] is the
-//! object most programs use, built from two strings; [`Watcher`] awaits words for tasks of other runtimes.
+//! object most programs use, built from two strings. For tasks of other runtimes: [`Watcher`] awaits
+//! words, and [`PreciseTimer`] sleeps where their own timers are too coarse for a predicted wait.
 //!
 //! # System calls
 //!
@@ -51,12 +52,16 @@ macro_rules! where_no_io_uring {
 }
 
 mod kernel;
+mod precise_timer;
 mod runtime;
 mod std_clock;
 mod std_idle;
+#[cfg(feature = "tokio")]
+mod tokio_clock;
 mod uring_caps;
 mod watcher;
 
+pub use precise_timer::{PreciseSleep, PreciseTimer};
 pub use runtime::{
     Handle, PointStats, Runtime, RuntimeBuilder, RuntimePort, RuntimeStats, Spawned, executor_caps,
 };
@@ -66,6 +71,8 @@ pub use std_clock::{StdClock, thread_cpu_time};
 #[doc(hidden)]
 pub use std_idle::IdleState;
 pub use std_idle::{ParkPolicy, StdIdle};
+#[cfg(feature = "tokio")]
+pub use tokio_clock::TokioClock;
 pub use uring_caps::io_uring_caps;
 
 pub use watcher::{Watch, WatchError, WatchOptions, WatchPolicy, WatchResult, WatchStats, Watcher};

@@ -11,6 +11,10 @@
 //!    the store if it ended before its deadline, not by the kernel's cap, and within [`SOON`] of
 //!    the store. More than half must be.
 //!
+//! The storing thread leaves the CPU of the waiting one (on Linux, by its own affinity, which ends with it):
+//! on the same CPU an interrupt would end the wait before the store. Where the process may use one
+//! CPU only, nobody but a device can store during a wait, and the second part is left out.
+//!
 //! Together 1 to 3 ms: the waits of the first part, a start of a thread, and some 200 us a store. A
 //! thread that does not come to store makes it longer, by [`PATIENCE`] at the most each time.
 
@@ -45,12 +49,17 @@ pub(super) fn run<M: Monitor + Sync>(
     clock: impl Fn() -> MonoNs,
 ) -> Result<(), Unsupported> {
     alone(monitor, scale)?;
+    if !cpus::are_several() {
+        return Ok(());
+    }
+    let here = cpus::present();
     let line = CompletionLine::default();
     // When the storing thread stored last, on the counter.
     let stored_at = AtomicU64::new(0);
     let (ask, asked) = mpsc::channel();
     thread::scope(|scope| {
         let storing = || {
+            cpus::leave(here);
             for number in asked {
                 thread::sleep(STORE_AFTER.into());
                 // Ordered by the release store behind it.
@@ -128,4 +137,39 @@ pub(super) fn stores<M: Monitor>(
         return Err(Unsupported::SelfTest { fault, count, of: STORES });
     }
     Ok(())
+}
+
+/// Which CPUs threads run on.
+#[cfg(target_os = "linux")]
+mod cpus {
+    use rustix::thread::{sched_getaffinity, sched_getcpu, sched_setaffinity};
+
+    pub(super) fn are_several() -> bool {
+        // A kernel that does not say so lets the self-test try.
+        sched_getaffinity(None).map_or(true, |allowed| allowed.count() > 1)
+    }
+
+    pub(super) fn present() -> usize {
+        sched_getcpu()
+    }
+
+    /// Keeps the calling thread off `cpu`, as far as the system lets.
+    pub(super) fn leave(cpu: usize) {
+        if let Ok(mut allowed) = sched_getaffinity(None) {
+            allowed.unset(cpu);
+            let _ = sched_setaffinity(None, &allowed);
+        }
+    }
+}
+
+/// Which CPUs threads run on: left to the system.
+#[cfg(not(target_os = "linux"))]
+mod cpus {
+    pub(super) fn are_several() -> bool {
+        std::thread::available_parallelism().map_or(true, |several| several.get() > 1)
+    }
+
+    pub(super) fn present() {}
+
+    pub(super) fn leave(_: ()) {}
 }

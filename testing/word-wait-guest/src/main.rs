@@ -1,0 +1,37 @@
+//! The word wait on a CPU that has the instructions: each case prints one line,
+//! `word-wait: PASS name detail` or `word-wait: FAIL name detail`, and a last one says how many failed.
+//!
+//! `scripts/check-word-wait` boots it as the only program of an emulated machine, where it mounts
+//! what it reads, and switches the machine off at the end. Started as any other program it runs
+//! the same cases on the machine it is on.
+
+mod cases;
+mod machine;
+
+fn main() {
+    machine::prepare();
+    let mut failed = 0;
+    let mut tell = |name, verdict: Result<String, String>| {
+        let (word, detail) = match verdict {
+            Ok(detail) => ("PASS", detail),
+            Err(detail) => {
+                failed += 1;
+                ("FAIL", detail)
+            }
+        };
+        println!("word-wait: {word} {name} {}", detail.trim_end());
+    };
+    match cases::probe() {
+        Ok((word_wait, detail)) => {
+            tell("probe", Ok(detail));
+            // The stores of the cases come from the other CPU.
+            machine::stay_on(0);
+            for (name, case) in cases::ALL {
+                tell(name, case(word_wait));
+            }
+        }
+        Err(why) => tell("probe", Err(why)),
+    }
+    println!("word-wait: done failed={failed}");
+    machine::end(failed);
+}

@@ -12,8 +12,9 @@
 //!    the store. More than half must be.
 //!
 //! The storing thread leaves the CPU of the waiting one (on Linux, by its own affinity, which ends with it):
-//! on the same CPU an interrupt would end the wait before the store. Where the process may use one
-//! CPU only, nobody but a device can store during a wait, and the second part is left out.
+//! on the same CPU an interrupt would end the wait before the store. A thread that may use one CPU only
+//! starts one that may use the others, for the millisecond of the test. Where there are no others,
+//! nobody but a device can store during a wait, and the second part is left out.
 //!
 //! Together 1 to 3 ms: the waits of the first part, a start of a thread, and some 200 us a store. A
 //! thread that does not come to store makes it longer, by [`PATIENCE`] at the most each time.
@@ -40,30 +41,36 @@ pub(super) const SOON: DurNs = DurNs::from_us(25);
 /// How long to wait for one store.
 const PATIENCE: DurNs = DurNs::from_ms(50);
 
+/// A line alone on its page, as a device's lines are: emulators that notice stores at all may notice
+/// them by the page, and only in pages that the storing CPU did not write to before.
+#[derive(Default)]
+#[repr(C, align(4096))]
+struct OwnPage(CompletionLine);
+
 const LAST_WORD: Slot = Slot::ALL[LINE_WORDS - 1];
 
 /// The whole test.
 pub(super) fn run<M: Monitor + Sync>(
     monitor: &M,
     scale: &Scale,
-    clock: impl Fn() -> MonoNs,
+    clock: impl Fn() -> MonoNs + Sync,
 ) -> Result<(), Unsupported> {
     alone(monitor, scale)?;
-    if !cpus::are_several() {
-        return Ok(());
-    }
     let here = cpus::present();
-    let line = CompletionLine::default();
-    // When the storing thread stored last, on the counter.
+    let OwnPage(line) = &OwnPage::default();
+    // When the storing thread stored last. On the clock, since the counters of two CPUs may differ.
     let stored_at = AtomicU64::new(0);
     let (ask, asked) = mpsc::channel();
+    let (tell, told) = mpsc::channel();
     thread::scope(|scope| {
         let storing = || {
-            cpus::leave(here);
+            if tell.send(cpus::leave(here)).is_err() {
+                return;
+            }
             for number in asked {
                 thread::sleep(STORE_AFTER.into());
                 // Ordered by the release store behind it.
-                stored_at.store(monitor.ticks(), Ordering::Relaxed);
+                stored_at.store(clock().0, Ordering::Relaxed);
                 line.store(LAST_WORD, number);
             }
         };
@@ -72,19 +79,22 @@ pub(super) fn run<M: Monitor + Sync>(
             let fault = SelfTestFault::NoThread;
             return Err(Unsupported::SelfTest { fault, count: 0, of: STORES });
         }
+        if told.recv() != Ok(true) {
+            return Ok(());
+        }
         // Moved in, so that the end of the test ends the thread.
         let ask = move |number| _ = ask.send(number);
-        let stored_at = || stored_at.load(Ordering::Relaxed);
-        stores(monitor, scale, clock, &line, ask, stored_at)
+        let stored_at = || MonoNs(stored_at.load(Ordering::Relaxed));
+        stores(monitor, scale, &clock, line, ask, stored_at)
     })
 }
 
 /// The first part.
 pub(super) fn alone<M: Monitor>(monitor: &M, scale: &Scale) -> Result<(), Unsupported> {
-    let line = CompletionLine::default();
+    let OwnPage(line) = &OwnPage::default();
     let short = scale.ticks(SHORT);
     let returned_at_once = || {
-        monitor.arm(&line);
+        monitor.arm(line);
         let began = monitor.ticks();
         monitor.wait(began.saturating_add(scale.ticks(ALONE_WAIT)));
         monitor.ticks().saturating_sub(began) < short
@@ -104,7 +114,7 @@ pub(super) fn stores<M: Monitor>(
     clock: impl Fn() -> MonoNs,
     line: &CompletionLine,
     mut ask: impl FnMut(u64),
-    stored_at: impl Fn() -> u64,
+    stored_at: impl Fn() -> MonoNs,
 ) -> Result<(), Unsupported> {
     let ended_by_store = |number: u64| {
         let give_up = clock().after(PATIENCE);
@@ -116,10 +126,10 @@ pub(super) fn stores<M: Monitor>(
             }
             let until = monitor.ticks().saturating_add(scale.ticks(LONGEST_WAIT));
             let ended = monitor.wait(until);
-            let now = monitor.ticks();
+            let in_time = monitor.ticks() < until;
             if line.load(LAST_WORD) >= number {
-                let soon = now.saturating_sub(stored_at()) <= scale.ticks(SOON);
-                return soon && now < until && ended != Ended::Capped;
+                let soon = clock().since(stored_at()) <= SOON;
+                return soon && in_time && ended != Ended::Capped;
             }
             if clock() >= give_up {
                 return false;
@@ -142,34 +152,30 @@ pub(super) fn stores<M: Monitor>(
 /// Which CPUs threads run on.
 #[cfg(target_os = "linux")]
 mod cpus {
-    use rustix::thread::{sched_getaffinity, sched_getcpu, sched_setaffinity};
-
-    pub(super) fn are_several() -> bool {
-        // A kernel that does not say so lets the self-test try.
-        sched_getaffinity(None).map_or(true, |allowed| allowed.count() > 1)
-    }
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
     pub(super) fn present() -> usize {
         sched_getcpu()
     }
 
-    /// Keeps the calling thread off `cpu`, as far as the system lets.
-    pub(super) fn leave(cpu: usize) {
-        if let Ok(mut allowed) = sched_getaffinity(None) {
-            allowed.unset(cpu);
-            let _ = sched_setaffinity(None, &allowed);
+    /// Keeps the calling thread off `cpu`; whether there is another one for it.
+    pub(super) fn leave(cpu: usize) -> bool {
+        let mut others = sched_getaffinity(None).unwrap_or_default();
+        others.unset(cpu);
+        if others.count() == 0 {
+            (0..CpuSet::MAX_CPU).filter(|other| *other != cpu).for_each(|other| others.set(other));
         }
+        // The kernel takes those that there are and that the process may use; it refuses none at all.
+        sched_setaffinity(None, &others).is_ok()
     }
 }
 
 /// Which CPUs threads run on: left to the system.
 #[cfg(not(target_os = "linux"))]
 mod cpus {
-    pub(super) fn are_several() -> bool {
-        std::thread::available_parallelism().map_or(true, |several| several.get() > 1)
-    }
-
     pub(super) fn present() {}
 
-    pub(super) fn leave(_: ()) {}
+    pub(super) fn leave(_: ()) -> bool {
+        std::thread::available_parallelism().map_or(true, |several| several.get() > 1)
+    }
 }

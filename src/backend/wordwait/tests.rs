@@ -250,7 +250,7 @@ proptest! {
 /// The self-test's second part, with a device that stores `after` ns after it was asked.
 fn stores(cpu: &Cpu, after: u64) -> Result<(), Unsupported> {
     let last = Slot::ALL[7];
-    let stored_at = Cell::new(0);
+    let stored_at = Cell::new(MonoNs(0));
     let asked = Cell::new(0);
     // The self-test looks at the last word; the scripted device stores into another one beside it.
     let mirror = |cpu: &Cpu| cpu.line.store(last, cpu.line.load(SLOT));
@@ -273,7 +273,7 @@ fn stores(cpu: &Cpu, after: u64) -> Result<(), Unsupported> {
     let ask = |number| {
         let at = cpu.now.get() + after;
         asked.set(asked.get() + 1);
-        stored_at.set(at * 2);
+        stored_at.set(MonoNs(at));
         cpu.stores.borrow_mut().push_back((at, number));
     };
     let verdict =

@@ -24,6 +24,16 @@ pub const ALL: [Case; 6] = [
 const FIRST: Slot = Slot::ALL[0];
 const LAST: Slot = Slot::ALL[7];
 
+/// A line alone on its page, which is never used again. The emulator notices a store into a monitored
+/// line by the page, and only where the storing CPU has not stored to that page before the arm.
+#[derive(Default)]
+#[repr(C, align(4096))]
+struct OwnPage(CompletionLine);
+
+fn own_page() -> &'static CompletionLine {
+    &Box::leak(Box::<OwnPage>::default()).0
+}
+
 fn judge(holds: bool, seen: String) -> Verdict {
     if holds { Ok(seen) } else { Err(seen) }
 }
@@ -33,21 +43,20 @@ pub fn probe() -> Result<(WordWait, String), String> {
     let began = Instant::now();
     let it = WordWait::probe().map_err(|why| why.to_string())?;
     let (took, hz, ppm) = (began.elapsed(), it.counter_hz(), it.counter_error_ppm());
-    let cpus = thread::available_parallelism().map_or(0, usize::from);
     let family = it.family();
-    Ok((it, format!("family={family} counter_hz={hz} error_ppm={ppm} cpus={cpus} took={took:?}")))
+    Ok((it, format!("family={family} counter_hz={hz} error_ppm={ppm} took={took:?}")))
 }
 
 /// A bound of 0 looks once and does not wait.
 fn look(it: WordWait) -> Verdict {
-    let line = CompletionLine::default();
-    let parked = it.park_counted(&line, |_| false, DurNs::ZERO);
+    let line = own_page();
+    let parked = it.park_counted(line, |_| false, DurNs::ZERO);
     judge(!parked.ready && parked.waits == 0, format!("{parked:?}"))
 }
 
 /// A park with no store lasts to its bound, asleep: a few waits, none of them short.
 fn bound(it: WordWait) -> Verdict {
-    let line = CompletionLine::default();
+    let line = own_page();
     let mut seen = String::new();
     let mut holds = true;
     for us in [20, 100, 900, 5_000, 50_000] {
@@ -56,7 +65,7 @@ fn bound(it: WordWait) -> Verdict {
         // Interrupts end waits, and emulated timers come in bursts: the best of some tries.
         for _ in 0..3 {
             let began = Instant::now();
-            let parked = it.park_counted(&line, |_| false, DurNs::from_us(us));
+            let parked = it.park_counted(line, |_| false, DurNs::from_us(us));
             let took = began.elapsed();
             holds &= !parked.ready && took >= Duration::from_micros(us);
             fewest = fewest.min(parked.waits);
@@ -74,17 +83,17 @@ fn store(it: WordWait) -> Verdict {
     let mut seen = String::new();
     let mut holds = true;
     for slot in [FIRST, LAST] {
-        let line = CompletionLine::default();
+        let line = own_page();
         let parked = thread::scope(|scope| {
             let storing = scope.spawn(|| {
-                machine::stay_on(1);
+                machine::stay_on(machine::STORING_CPU);
                 thread::sleep(Duration::from_millis(20));
                 let at = Instant::now();
                 line.store(slot, 1);
                 at
             });
             let parked =
-                it.park_counted(&line, |line| reached(line, slot, 1), DurNs::from_ms(60_000));
+                it.park_counted(line, |line| reached(line, slot, 1), DurNs::from_ms(60_000));
             let woke = Instant::now();
             let stored = storing.join().map_err(|_| "the storing thread panicked".to_string())?;
             Ok::<_, String>((parked, woke.saturating_duration_since(stored)))
@@ -102,26 +111,26 @@ fn store(it: WordWait) -> Verdict {
 
 /// Stores that make nothing ready end waits and not the park.
 fn other_store(it: WordWait) -> Verdict {
-    let line = CompletionLine::default();
+    let line = own_page();
     let parked = thread::scope(|scope| {
         scope.spawn(|| {
-            machine::stay_on(1);
+            machine::stay_on(machine::STORING_CPU);
             for number in 1..=20 {
                 thread::sleep(Duration::from_millis(1));
                 line.store(FIRST, number);
             }
             line.store(LAST, 1);
         });
-        it.park_counted(&line, |line| reached(line, LAST, 1), DurNs::from_ms(60_000))
+        it.park_counted(line, |line| reached(line, LAST, 1), DurNs::from_ms(60_000))
     });
     judge(parked.ready && parked.waits >= 15, format!("{parked:?}"))
 }
 
 /// A store before the park, and one between its two looks, end it without a wait.
 fn stored_before(it: WordWait) -> Verdict {
-    let line = CompletionLine::default();
+    let line = own_page();
     line.store(FIRST, 1);
-    let parked = it.park_counted(&line, |line| reached(line, FIRST, 1), DurNs::from_ms(60_000));
+    let parked = it.park_counted(line, |line| reached(line, FIRST, 1), DurNs::from_ms(60_000));
     // Stored by the look itself, into an armed monitor: the wait returns at once, if it is entered.
     let began = Instant::now();
     let looks = std::cell::Cell::new(0);
@@ -131,7 +140,7 @@ fn stored_before(it: WordWait) -> Verdict {
         line.store(LAST, 1);
         seen
     };
-    let late = it.park_counted(&line, behind, DurNs::from_ms(60_000));
+    let late = it.park_counted(line, behind, DurNs::from_ms(60_000));
     let holds = parked.ready
         && parked.waits == 0
         && late.ready
@@ -145,7 +154,7 @@ fn cap(it: WordWait) -> Verdict {
         return Ok(format!("none on {}", it.family()));
     }
     let usual = machine::cap().ok_or("the kernel does not show its cap")?;
-    let line = CompletionLine::default();
+    let line = own_page();
     let mut seen = format!("[usual {usual}: ");
     let mut holds = true;
     let mut counts = Vec::new();
@@ -156,7 +165,7 @@ fn cap(it: WordWait) -> Verdict {
             seen += &format!("[cap {ticks}: ");
         }
         let began = Instant::now();
-        let parked = it.park_counted(&line, |_| false, DurNs::from_ms(20));
+        let parked = it.park_counted(line, |_| false, DurNs::from_ms(20));
         let took = began.elapsed();
         holds &= !parked.ready && took >= Duration::from_millis(20) && parked.waits > 1;
         counts.push(parked.waits);

@@ -5,21 +5,36 @@ use std::fs;
 /// The longest that a user's wait may last, in ticks. Linux has the file where the CPU has `umwait`.
 const CAP: &str = "/sys/devices/system/cpu/umwait_control/max_time";
 
+/// The CPU whose waits are tested.
+pub const WAITING_CPU: usize = 0;
+/// The CPU that stores.
+pub const STORING_CPU: usize = 1;
+
+/// What the init calls itself with, once the machine is prepared.
+#[cfg(target_os = "linux")]
+const PREPARED: &str = "prepared";
+
 fn is_init() -> bool {
     std::process::id() == 1
 }
 
-/// Mounts what the cases read, if this is the init.
+/// Mounts what the cases read, if this is the init, and begins anew on one CPU: the other one has
+/// then not touched a page of this process, see `cases::OwnPage`.
 pub fn prepare() {
     #[cfg(target_os = "linux")]
-    if is_init() {
+    if is_init() && std::env::args().all(|given| given != PREPARED) {
         use rustix::mount::{MountFlags, mount};
+        use std::os::unix::process::CommandExt;
         for (kind, at) in [("proc", "/proc"), ("sysfs", "/sys")] {
             if let Err(why) = mount(kind, at, kind, MountFlags::empty(), None) {
                 println!("word-wait: FAIL mount {at}: {why}");
             }
         }
+        stay_on(WAITING_CPU);
+        let why = std::process::Command::new("/init").arg(PREPARED).exec();
+        println!("word-wait: FAIL exec {why}");
     }
+    stay_on(WAITING_CPU);
 }
 
 /// Switches the machine off if this is the init, else ends the process.

@@ -16,7 +16,7 @@
 //! starts one that may use the others, for the millisecond of the test. Where there are no others,
 //! nobody but a device can store during a wait, and the second part is left out.
 //!
-//! Together 1 to 3 ms: the waits of the first part, a start of a thread, and some 200 us a store. A
+//! Together 1 to 3 ms: the waits of the first part, a start of a thread, and some 250 us a store. A
 //! thread that does not come to store makes it longer, by [`PATIENCE`] at the most.
 
 use super::monitor::{Ended, LONGEST_WAIT, Monitor};
@@ -34,12 +34,13 @@ pub(super) const ALONE_WAIT: DurNs = DurNs::from_us(50);
 pub(super) const SHORT: DurNs = DurNs::from_us(1);
 
 pub(super) const STORES: u32 = 5;
-/// How long the storing thread sleeps before its store, so that the wait has begun.
-const STORE_AFTER: DurNs = DurNs::from_us(100);
+/// How long after it was asked the storing thread stores, so that the wait has begun. It spins: the timer
+/// of a sleep may interrupt the waiting CPU as well, just when the store is to end the wait.
+const STORE_AFTER: DurNs = DurNs::from_us(200);
 /// From the store to the end of the wait, at most.
 pub(super) const SOON: DurNs = DurNs::from_us(25);
 /// How long to wait for all stores, on a machine that is too busy to run the storing thread.
-pub(super) const PATIENCE: DurNs = DurNs::from_ms(1_000);
+pub(super) const PATIENCE: DurNs = DurNs::from_ms(2_000);
 
 /// A line alone on its page, as a device's lines are: emulators that notice stores at all may notice
 /// them by the page, and only in pages that the storing CPU did not write to before.
@@ -68,7 +69,10 @@ pub(super) fn run<M: Monitor + Sync>(
                 return;
             }
             for number in asked {
-                thread::sleep(STORE_AFTER.into());
+                let at = clock().after(STORE_AFTER);
+                while clock() < at {
+                    core::hint::spin_loop();
+                }
                 // Ordered by the release store behind it.
                 stored_at.store(clock().0, Ordering::Relaxed);
                 line.store(LAST_WORD, number);

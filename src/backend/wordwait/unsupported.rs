@@ -100,6 +100,8 @@ pub enum SelfTestFault {
     IgnoresStores,
     /// The counter that the waits' deadlines are on does not run.
     CounterStands,
+    /// The thread that stores did not come to it within two seconds. The machine is too busy to tell.
+    NoStore,
     /// The system refused the thread that stores.
     NoThread,
 }
@@ -163,6 +165,9 @@ impl fmt::Display for Unsupported {
                 }
                 SelfTestFault::CounterStands => {
                     write!(f, "self-test: the counter of the waits' deadlines does not run")
+                }
+                SelfTestFault::NoStore => {
+                    write!(f, "self-test: {count} of {of} stores did not come within two seconds")
                 }
                 SelfTestFault::NoThread => {
                     write!(f, "self-test: the system refused the thread that stores")

@@ -78,33 +78,45 @@ fn bound(it: WordWait) -> Verdict {
     judge(holds, seen)
 }
 
-/// A store from another CPU, into any word of the line, ends a park of a far longer bound.
+/// Lets time pass without the kernel, whose timers interrupt the waiting CPU as well.
+fn spin(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+/// A store from the other CPU, into any word of the line, ends a park of a far longer bound, at once.
 fn store(it: WordWait) -> Verdict {
     let mut seen = String::new();
     let mut holds = true;
     for slot in [FIRST, LAST] {
-        let line = own_page();
-        let parked = thread::scope(|scope| {
-            let storing = scope.spawn(|| {
-                machine::stay_on(machine::STORING_CPU);
-                thread::sleep(Duration::from_millis(20));
-                let at = Instant::now();
-                line.store(slot, 1);
-                at
-            });
-            let parked =
-                it.park_counted(line, |line| reached(line, slot, 1), DurNs::from_ms(60_000));
-            let woke = Instant::now();
-            let stored = storing.join().map_err(|_| "the storing thread panicked".to_string())?;
-            Ok::<_, String>((parked, woke.saturating_duration_since(stored)))
-        })?;
-        let (parked, after) = parked;
-        holds &= parked.ready && after < Duration::from_millis(10);
-        seen += &format!(
-            "[word {}: woke {after:?} after the store, waits={}] ",
-            slot.index(),
-            parked.waits
-        );
+        let mut soonest = Duration::MAX;
+        let mut waits = 0;
+        for _ in 0..3 {
+            let line = own_page();
+            let (parked, after) = thread::scope(|scope| {
+                let storing = scope.spawn(|| {
+                    machine::stay_on(machine::STORING_CPU);
+                    spin(Duration::from_millis(5));
+                    let at = Instant::now();
+                    line.store(slot, 1);
+                    at
+                });
+                let parked =
+                    it.park_counted(line, |line| reached(line, slot, 1), DurNs::from_ms(60_000));
+                let woke = Instant::now();
+                let stored = storing.join().map_err(|_| "the storing thread panicked")?;
+                Ok::<_, String>((parked, woke.saturating_duration_since(stored)))
+            })?;
+            holds &= parked.ready;
+            soonest = soonest.min(after);
+            waits = parked.waits;
+        }
+        // A wait that the store does not end lasts up to 1 ms longer.
+        holds &= soonest < Duration::from_micros(25);
+        seen +=
+            &format!("[word {}: woke {soonest:?} after the store, waits={waits}] ", slot.index());
     }
     judge(holds, seen)
 }
@@ -116,7 +128,7 @@ fn other_store(it: WordWait) -> Verdict {
         scope.spawn(|| {
             machine::stay_on(machine::STORING_CPU);
             for number in 1..=20 {
-                thread::sleep(Duration::from_millis(1));
+                spin(Duration::from_micros(300));
                 line.store(FIRST, number);
             }
             line.store(LAST, 1);

@@ -43,7 +43,7 @@ pub fn end(failed: u32) -> ! {
     if is_init() {
         use rustix::system::{RebootCommand, reboot};
         // The console's driver still has to send the last lines.
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        let _ = rustix::termios::tcdrain(std::io::stdout());
         let refused = reboot(RebootCommand::PowerOff);
         println!("word-wait: FAIL power-off {refused:?}");
         loop {

@@ -63,6 +63,10 @@ error_codes! {
     BlockingDeadline = 13, "plan {0} blocks in the driver and cannot keep a deadline; use poll, flag or spin";
     /// A runtime was told to run from within one of its own tasks.
     RunningAlready = 14, "this runtime is running already; a task of it cannot run it again, but can await";
+    /// The watcher of a wait was dropped before the wait ended.
+    WatcherClosed = 15, "the watcher was dropped; what the device is doing is unknown to this wait";
+    /// The status of a wait cannot be asked, as too many status calls do not return.
+    StatusStuck = 16, "the status of this wait cannot be asked: {0} status call(s) do not return, and no more threads are allowed";
 }
 
 impl ErrorCode {

@@ -3,7 +3,8 @@
 //!
 //! [`StdClock`] tells the time and sleeps; [`StdIdle`] idles a thread for a reactor; [`PreciseTimer`] is
 //! the timer of tasks on any runtime whose own timers are too coarse for a predicted wait; [`Runtime`] is
-//! the object most programs use, built from two strings.
+//! the object most programs use, built from two strings; [`Watcher`] awaits words for tasks of other
+//! runtimes.
 //!
 //! # System calls
 //!
@@ -20,6 +21,7 @@ mod std_clock;
 mod std_idle;
 #[cfg(feature = "tokio")]
 mod tokio_clock;
+mod watcher;
 
 pub use precise_timer::{PreciseSleep, PreciseTimer};
 pub use runtime::{
@@ -33,3 +35,4 @@ pub use std_idle::IdleState;
 pub use std_idle::{ParkPolicy, StdIdle};
 #[cfg(feature = "tokio")]
 pub use tokio_clock::TokioClock;
+pub use watcher::{Watch, WatchError, WatchOptions, WatchPolicy, WatchResult, WatchStats, Watcher};

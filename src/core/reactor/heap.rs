@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 /// The position of what is in no heap.
-pub(super) const NOWHERE: u32 = u32::MAX;
+pub(crate) const NOWHERE: u32 = u32::MAX;
 
 #[derive(Debug)]
 pub(super) struct IndexHeap<K> {

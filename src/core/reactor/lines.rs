@@ -25,7 +25,7 @@ const HEAP: u32 = 1 << 31;
 
 /// A slot of a line in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct SlotRef(NonZeroU32);
+pub(crate) struct SlotRef(NonZeroU32);
 
 impl SlotRef {
     fn new(line: u32, slot: Slot) -> Self {
@@ -44,14 +44,14 @@ impl SlotRef {
 
 /// What a future waits for.
 #[derive(Clone, Debug)]
-pub(super) enum Watched<'l> {
+pub(crate) enum Watched<'l> {
     Borrowed(MemoryDescriptor<'l>),
     Owned(OwnedDescriptor),
 }
 
 impl Watched<'_> {
     #[inline]
-    pub(super) fn as_descriptor(&self) -> MemoryDescriptor<'_> {
+    pub(crate) fn as_descriptor(&self) -> MemoryDescriptor<'_> {
         match self {
             Watched::Borrowed(descriptor) => *descriptor,
             Watched::Owned(descriptor) => descriptor.as_borrowed(),
@@ -60,7 +60,7 @@ impl Watched<'_> {
 }
 
 #[derive(Clone)]
-pub(super) enum LineRef<'l> {
+pub(crate) enum LineRef<'l> {
     Borrowed(&'l CompletionLine),
     Owned(SharedLine),
     /// A number that stands for no line at present.
@@ -69,7 +69,7 @@ pub(super) enum LineRef<'l> {
 
 impl LineRef<'_> {
     #[inline]
-    pub(super) fn line(&self) -> Option<&CompletionLine> {
+    pub(crate) fn line(&self) -> Option<&CompletionLine> {
         match self {
             LineRef::Borrowed(line) => Some(line),
             LineRef::Owned(line) => Some((**line).as_ref()),
@@ -79,7 +79,7 @@ impl LineRef<'_> {
 }
 
 #[derive(Default)]
-pub(super) struct LineTable<'l> {
+pub(crate) struct LineTable<'l> {
     // By the number of the line:
     lines: Vec<LineRef<'l>>,
     least: Vec<[u64; LINE_WORDS]>,
@@ -100,23 +100,32 @@ pub(super) struct LineTable<'l> {
 
 impl<'l> LineTable<'l> {
     /// How many slots somebody waits on.
-    pub(super) fn slots(&self) -> usize {
+    pub(crate) fn slots(&self) -> usize {
         self.slots
     }
 
     /// The slot of `watched`, whose line is entered if it is new.
-    pub(super) fn enter(&mut self, watched: &Watched<'l>) -> SlotRef {
-        let descriptor = watched.as_descriptor();
+    pub(crate) fn enter(&mut self, watched: &Watched<'l>) -> SlotRef {
+        self.enter_line(watched.as_descriptor(), || match watched {
+            Watched::Borrowed(descriptor) => LineRef::Borrowed(descriptor.line()),
+            Watched::Owned(descriptor) => LineRef::Owned(descriptor.line.clone()),
+        })
+    }
+
+    /// The same for an owned line.
+    pub(crate) fn enter_owned(&mut self, descriptor: &OwnedDescriptor) -> SlotRef {
+        self.enter_line(descriptor.as_borrowed(), || LineRef::Owned(descriptor.line.clone()))
+    }
+
+    fn enter_line(
+        &mut self,
+        descriptor: MemoryDescriptor<'_>,
+        line: impl FnOnce() -> LineRef<'l>,
+    ) -> SlotRef {
         let address = core::ptr::from_ref(descriptor.line()).addr();
         let number = match self.by_address.get(address) {
             Some(number) => number,
-            None => {
-                let line = match watched {
-                    Watched::Borrowed(descriptor) => LineRef::Borrowed(descriptor.line()),
-                    Watched::Owned(descriptor) => LineRef::Owned(descriptor.line.clone()),
-                };
-                self.add_line(address, line)
-            }
+            None => self.add_line(address, line()),
         };
         SlotRef::new(number, descriptor.slot())
     }
@@ -141,7 +150,13 @@ impl<'l> LineTable<'l> {
     }
 
     /// Queues the waiter at `place` on its slot.
-    pub(super) fn queue(&mut self, slot: SlotRef, place: u32, target: u64, waiters: &mut Waiters) {
+    pub(crate) fn queue<T>(
+        &mut self,
+        slot: SlotRef,
+        place: u32,
+        target: u64,
+        waiters: &mut Waiters<T>,
+    ) {
         let (line, word) = (slot.line(), slot.slot());
         let code = self.queues[line][word];
         if code == NOWHERE {
@@ -163,7 +178,7 @@ impl<'l> LineTable<'l> {
         self.least[line][word] = self.least[line][word].min(target);
     }
 
-    fn start_heap(&mut self, first: u32, waiters: &mut Waiters) -> u32 {
+    fn start_heap<T>(&mut self, first: u32, waiters: &mut Waiters<T>) -> u32 {
         let heap = self.spare_heaps.pop().unwrap_or_else(|| {
             self.heaps.push(IndexHeap::default());
             self.heaps.len() as u32 - 1
@@ -176,11 +191,11 @@ impl<'l> LineTable<'l> {
     /// Takes the waiter at `place` off its slot's queue. Gives back a line that is to be dropped
     /// outside of any borrow.
     #[must_use]
-    pub(super) fn dequeue(
+    pub(crate) fn dequeue<T>(
         &mut self,
         slot: SlotRef,
         place: u32,
-        waiters: &mut Waiters,
+        waiters: &mut Waiters<T>,
     ) -> LineRef<'l> {
         let (line, word) = (slot.line(), slot.slot());
         let code = self.queues[line][word];
@@ -229,11 +244,11 @@ impl<'l> LineTable<'l> {
     /// Looks at every word that somebody waits on and calls `complete(place)` for each waiter whose
     /// number was reached, after it was taken off its queue. Lines that are to be dropped outside of
     /// any borrow are pushed to `gone`.
-    pub(super) fn scan(
+    pub(crate) fn scan<T>(
         &mut self,
-        waiters: &mut Waiters,
+        waiters: &mut Waiters<T>,
         gone: &mut Vec<LineRef<'l>>,
-        mut complete: impl FnMut(&mut Waiters, u32),
+        mut complete: impl FnMut(&mut Waiters<T>, u32),
     ) {
         // Backwards, since a line that empties is replaced by the last one, which was looked at.
         let mut below = self.active.len();
@@ -262,13 +277,13 @@ impl<'l> LineTable<'l> {
     }
 
     /// Completes what waits on `line`, whose words are `seen`.
-    fn complete_line(
+    fn complete_line<T>(
         &mut self,
         line: usize,
         seen: [u64; LINE_WORDS],
-        waiters: &mut Waiters,
+        waiters: &mut Waiters<T>,
         gone: &mut Vec<LineRef<'l>>,
-        complete: &mut impl FnMut(&mut Waiters, u32),
+        complete: &mut impl FnMut(&mut Waiters<T>, u32),
     ) {
         let least = &self.least[line];
         // As bits: which word it was cannot be predicted, so no branch may depend on it.
@@ -281,14 +296,14 @@ impl<'l> LineTable<'l> {
         }
     }
 
-    fn complete_slot(
+    fn complete_slot<T>(
         &mut self,
         line: usize,
         word: usize,
         seen: u64,
-        waiters: &mut Waiters,
+        waiters: &mut Waiters<T>,
         gone: &mut Vec<LineRef<'l>>,
-        complete: &mut impl FnMut(&mut Waiters, u32),
+        complete: &mut impl FnMut(&mut Waiters<T>, u32),
     ) {
         // A word of u64::MAX "reaches" the mark of an empty slot too.
         while self.queues[line][word] != NOWHERE && self.least[line][word] <= seen {
@@ -306,9 +321,15 @@ impl<'l> LineTable<'l> {
         }
     }
 
+    /// Whether any word that somebody waits on was reached.
+    #[inline]
+    pub(crate) fn any_reached(&self) -> bool {
+        self.last_reached(self.active.len()).is_some()
+    }
+
     /// A line that somebody waits on, and its least targets. In turn, so that without a doorbell no
     /// line is always the one that is not watched.
-    pub(super) fn next_to_watch(&mut self) -> Option<(LineRef<'l>, [u64; LINE_WORDS])> {
+    pub(crate) fn next_to_watch(&mut self) -> Option<(LineRef<'l>, [u64; LINE_WORDS])> {
         if self.cursor >= self.active.len() {
             self.cursor = 0;
         }
@@ -320,7 +341,7 @@ impl<'l> LineTable<'l> {
 
 /// Whether a word of `line` reached its number among `least`.
 #[inline]
-pub(super) fn any_reached(line: &CompletionLine, least: &[u64; LINE_WORDS]) -> bool {
+pub(crate) fn any_reached(line: &CompletionLine, least: &[u64; LINE_WORDS]) -> bool {
     line.words
         .iter()
         .zip(least)

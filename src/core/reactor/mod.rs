@@ -23,10 +23,10 @@
 
 mod address_map;
 mod future;
-mod heap;
-mod lines;
+pub(crate) mod heap;
+pub(crate) mod lines;
 mod turn;
-mod waiters;
+pub(crate) mod waiters;
 
 pub use future::{Alarmed, Ready};
 pub(crate) use turn::Bystander;
@@ -73,7 +73,7 @@ struct Watch {
 struct Tables<'l> {
     lines: LineTable<'l>,
     timers: IndexHeap<(MonoNs, u64)>,
-    waiters: Waiters,
+    waiters: Waiters<Waker>,
     alarms: usize,
     descriptors: usize,
 }

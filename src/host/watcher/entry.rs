@@ -1,0 +1,184 @@
+//! One watch, shared by its future and the thread on duty.
+//!
+//! ```text
+//!                    finish (the thread on duty)
+//!   WAITING(waker) ------------------------------> ENDED(result) --poll--> GONE
+//!     |    ^ |                                          |
+//!     |    '-' poll: newer waker                        | drop of the future
+//!     '------------- drop of the future ----------------+--------------> GONE
+//! ```
+//!
+//! Every edge is taken under the cell's lock, and no code of a user runs under it: a waker is cloned
+//! before and dropped or woken after. Whoever finishes takes the waker out with the same step that
+//! puts the result in, so a poll either leaves its waker before that, and is woken, or finds the
+//! result. One `finish` wins; to a dropped future it is nothing.
+
+use super::sync::{Mutex, lock};
+use super::{WatchError, WatchResult};
+use crate::core::error::{Error, ErrorCode, Result};
+use crate::core::estimate::Outcome;
+use crate::core::line::OwnedDescriptor;
+use crate::core::port::{End, Waited};
+use crate::core::reactor::heap::NOWHERE;
+use crate::core::time::{DurNs, MonoNs};
+use core::mem;
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::task::Waker;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What a watch asks.
+pub(super) type Status = dyn FnMut() -> Result<bool> + Send;
+
+/// What was agreed when a watch began.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub(super) began: MonoNs,
+    pub(super) backstop: DurNs,
+    /// `MAX` where there is none.
+    pub(super) deadline: MonoNs,
+}
+
+impl Terms {
+    /// What comes first after `now`: the next backstop, or the deadline.
+    pub(super) fn next_event(&self, now: MonoNs) -> MonoNs {
+        now.after(self.backstop).min(self.deadline)
+    }
+}
+
+/// One watch.
+pub(super) struct Entry<F: ?Sized> {
+    pub(super) terms: Terms,
+    pub(super) descriptor: OwnedDescriptor,
+    /// Where the thread on duty keeps it; written and read by that thread alone.
+    place: AtomicU32,
+    cell: Mutex<Cell>,
+    /// Uncontended: called by the thread on duty, which asks a watch anew only after an answer. Not
+    /// the model's, as the call is a user's.
+    status: std::sync::Mutex<F>,
+}
+
+#[derive(Default)]
+enum Cell {
+    Waiting(Waker),
+    Ended(WatchResult),
+    #[default]
+    Gone,
+}
+
+impl<F> Entry<F> {
+    pub(super) fn new(
+        terms: Terms,
+        descriptor: OwnedDescriptor,
+        waker: Waker,
+        status: F,
+    ) -> Entry<F> {
+        Entry {
+            terms,
+            descriptor,
+            place: AtomicU32::new(NOWHERE),
+            cell: Mutex::new(Cell::Waiting(waker)),
+            status: std::sync::Mutex::new(status),
+        }
+    }
+}
+
+impl<F: ?Sized> Entry<F> {
+    pub(super) fn place(&self) -> u32 {
+        self.place.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_place(&self, place: u32) {
+        self.place.store(place, Ordering::Relaxed);
+    }
+
+    /// The result, taken once; until then sees to it that `waker` is woken when it is there.
+    pub(super) fn poll(&self, waker: &Waker) -> Option<WatchResult> {
+        {
+            let mut cell = lock(&self.cell);
+            match &mut *cell {
+                Cell::Waiting(own) if own.will_wake(waker) => return None,
+                Cell::Waiting(_) => {}
+                Cell::Ended(_) => return mem::take(&mut *cell).result(),
+                Cell::Gone => return None,
+            }
+        }
+        // Cloning runs a user's code, in which the watch may end.
+        let newer = waker.clone();
+        let mut cell = lock(&self.cell);
+        let replaced = match &*cell {
+            Cell::Waiting(_) => mem::replace(&mut *cell, Cell::Waiting(newer)),
+            _ => mem::take(&mut *cell),
+        };
+        drop(cell);
+        replaced.result()
+    }
+
+    /// Ends the watch. Gives back the waker to be woken; none where the future is gone or the watch
+    /// has ended already, and then `result` comes to nothing.
+    pub(super) fn finish(&self, result: WatchResult) -> Option<Waker> {
+        let mut cell = lock(&self.cell);
+        match &mut *cell {
+            Cell::Waiting(_) => match mem::replace(&mut *cell, Cell::Ended(result)) {
+                Cell::Waiting(waker) => Some(waker),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The future is dropped. `true` where the watch had not ended.
+    pub(super) fn abandon(&self) -> bool {
+        let old = mem::take(&mut *lock(&self.cell));
+        matches!(old, Cell::Waiting(_))
+    }
+
+    /// Whether the future is gone.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(*lock(&self.cell), Cell::Gone)
+    }
+}
+
+impl Entry<Status> {
+    /// Asks the status. A panic of it is an error of it.
+    pub(super) fn ask(&self) -> Result<bool> {
+        // A status that panicked is not called again, and a poisoned lock says so once more.
+        let asked = catch_unwind(AssertUnwindSafe(|| match self.status.lock() {
+            Ok(mut status) => status(),
+            Err(_) => Err(panicked()),
+        }));
+        asked.unwrap_or_else(|_| Err(panicked()))
+    }
+
+    /// What a watch that is done resolves to, seen at `at` after `queries` calls of the status.
+    pub(super) fn done(&self, reached: bool, at: MonoNs, queries: u64) -> WatchResult {
+        let elapsed = at.since(self.terms.began);
+        let (end, outcome) = match reached {
+            true => (End::Parked, Some(Outcome::Exact { residual_ns: elapsed.0 })),
+            false => (End::Backstop, None),
+        };
+        Ok(Waited { outcome, ..waited(end, elapsed, queries) })
+    }
+
+    /// What a watch resolves to whose deadline passed.
+    pub(super) fn timed_out(&self, now: MonoNs, queries: u64) -> WatchResult {
+        Err(WatchError::TimedOut(waited(End::TimedOut, now.since(self.terms.began), queries)))
+    }
+}
+
+fn waited(end: End, elapsed: DurNs, queries: u64) -> Waited {
+    Waited { end, outcome: None, elapsed, slept: DurNs::ZERO, queries, parks: 0 }
+}
+
+#[cold]
+fn panicked() -> Error {
+    Error::new(ErrorCode::Backend, ["status", "panicked"])
+}
+
+impl Cell {
+    fn result(self) -> Option<WatchResult> {
+        match self {
+            Cell::Ended(result) => Some(result),
+            Cell::Waiting(_) | Cell::Gone => None,
+        }
+    }
+}

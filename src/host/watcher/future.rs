@@ -1,0 +1,120 @@
+//! The future of a watch. It holds what keeps the line alive until it is polled first, when the
+//! thread on duty takes that over.
+
+use super::entry::{Entry, Status, Terms};
+use super::inbox::shard_of_thread;
+use super::scan::{Letter, Shared};
+use super::{WatchError, WatchOptions, WatchResult};
+use crate::core::error::{Error, ErrorCode, Result};
+use crate::core::line::OwnedDescriptor;
+use crate::core::time::MonoNs;
+use crate::monotonic;
+use alloc::sync::Arc;
+use core::fmt;
+use core::mem;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+
+/// Resolves once the watched work is done, its status failed, or its deadline passed. Made by
+/// [`Watcher::watch`](super::Watcher::watch).
+///
+/// It registers at its first poll; the wait, and its first backstop, begin there. Dropping it
+/// unregisters it without waking the watcher's thread, which then drops the status and the line at
+/// its next look. Forgetting it leaves it registered until it ends.
+#[must_use = "a future does nothing until it is awaited"]
+pub struct Watch<F> {
+    shared: Arc<Shared>,
+    state: State<F>,
+}
+
+enum State<F> {
+    New(OwnedDescriptor, WatchOptions, F),
+    Waiting(Arc<Entry<Status>>),
+    Done,
+}
+
+// Nothing in it is ever pinned.
+impl<F> Unpin for Watch<F> {}
+
+impl<F: FnMut() -> Result<bool> + Send + 'static> Watch<F> {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        descriptor: OwnedDescriptor,
+        options: WatchOptions,
+        status: F,
+    ) -> Self {
+        Watch { shared, state: State::New(descriptor, options, status) }
+    }
+
+    fn register(
+        &self,
+        descriptor: OwnedDescriptor,
+        options: WatchOptions,
+        status: F,
+        waker: &Waker,
+    ) -> core::result::Result<Arc<Entry<Status>>, WatchError> {
+        let began = monotonic::now();
+        let deadline = options.deadline.unwrap_or(MonoNs::MAX);
+        let terms = Terms { began, backstop: options.backstop(), deadline };
+        let entry = Arc::new(Entry::new(terms, descriptor, waker.clone(), status));
+        let letter: Arc<Entry<Status>> = entry;
+        match self.shared.send(Letter::Enter(letter.clone()), terms.next_event(began)) {
+            Ok(()) => Ok(letter),
+            Err(_closed) => Err(closed()),
+        }
+    }
+}
+
+impl<F: FnMut() -> Result<bool> + Send + 'static> Future for Watch<F> {
+    type Output = WatchResult;
+
+    /// # Panics
+    ///
+    /// Polled again after it resolved.
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<WatchResult> {
+        let this = &mut *self;
+        if let State::Waiting(entry) = &this.state {
+            let Some(result) = entry.poll(cx.waker()) else { return Poll::Pending };
+            this.state = State::Done;
+            return Poll::Ready(result);
+        }
+        match mem::replace(&mut this.state, State::Done) {
+            State::New(descriptor, options, status) => {
+                match this.register(descriptor, options, status, cx.waker()) {
+                    Ok(entry) => {
+                        this.state = State::Waiting(entry);
+                        Poll::Pending
+                    }
+                    Err(error) => Poll::Ready(Err(error)),
+                }
+            }
+            State::Waiting(_) | State::Done => panic!("a watch was polled after it had resolved"),
+        }
+    }
+}
+
+impl<F> Drop for Watch<F> {
+    fn drop(&mut self) {
+        if let State::Waiting(entry) = mem::replace(&mut self.state, State::Done) {
+            if entry.abandon() {
+                // An event that never comes: it wakes nobody. A closed watcher forgets it anyway.
+                drop(self.shared.inbox.push(shard_of_thread(), Letter::Leave(entry), MonoNs::MAX));
+            }
+        }
+    }
+}
+
+pub(super) fn closed() -> WatchError {
+    WatchError::Watcher(Error::new(ErrorCode::WatcherClosed, [""; 0]))
+}
+
+impl<F> fmt::Debug for Watch<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (state, descriptor) = match &self.state {
+            State::New(descriptor, ..) => ("new", Some(descriptor)),
+            State::Waiting(entry) => ("waiting", Some(&entry.descriptor)),
+            State::Done => ("done", None),
+        };
+        f.debug_struct("Watch").field("state", &state).field("on", &descriptor).finish()
+    }
+}

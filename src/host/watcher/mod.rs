@@ -1,0 +1,258 @@
+//! Watching words from a thread of its own, for tasks of any runtime.
+//!
+//! ```text
+//!  poll of a Watch --> inbox --> [ thread on duty: lines, agenda --> status --> waker ] --> poll
+//!  future.rs           inbox.rs    scan.rs         table.rs          entry.rs
+//!                                  crew.rs, duty.rs: who is on duty
+//! ```
+//!
+//! # Who asks the status, and what a status that hangs does
+//!
+//! A word is only a hint: no watch ends well before its status agreed. Asking on the awaiting task
+//! would block its runtime where the driver hangs; handing the question to another thread would add
+//! a thread's wake-up to every completion. So the thread that saw the word asks, at once, and what
+//! protects everybody else is that *the thread can be replaced*: before any call of a user's code it
+//! gives its tables back, and a spare thread that sees it in the same call for too long (see
+//! [`WatchPolicy::patience`]) goes on with them. The thread in the call is given up and counted; it
+//! delivers its answer should it ever return, and is the spare again. Each status is thus asked on a
+//! thread that nobody waits for.
+//!
+//! A call that hangs delays other watches by the patience, once; it is not made again. What it was
+//! asked for stays unanswered: that watch ends at its deadline, if it has one, or when the call
+//! returns. Once [`WatchPolicy::stuck_max`] threads are stuck, the last one asks nobody any more: it goes
+//! on waking what passes its deadline, and a watch whose status cannot be asked for a backstop ends
+//! with [`StatusStuck`](crate::ErrorCode::StatusStuck).
+//!
+//! # Which thread calls what
+//!
+//! Statuses, wakers, and the destructors of both and of lines are called by the watcher's threads,
+//! with no lock held, one at a time unless one is stuck. They may come back to the watcher. A panic
+//! of a status is its watch's error; one of a waker or a destructor is counted.
+//!
+//! # Memory ordering
+//!
+//! A word is read by an acquire load, and what the status reads comes after it; the result is handed
+//! over under a lock. So what the device wrote before its store, and what happened before the status
+//! answered, is visible to whoever awaited the watch.
+//!
+//! # Costs
+//!
+//! A watch is one allocation and one push under a lock that few threads share; a wake of the thread
+//! on duty only where that sleeps and has to do something earlier than it thought. The look at all
+//! words costs two cache lines for each line that somebody waits on. A watch that is forgotten by
+//! [`core::mem::forget`] keeps its line until it ends.
+
+mod counters;
+mod crew;
+mod duty;
+mod entry;
+mod future;
+mod inbox;
+#[cfg(all(test, loom))]
+mod model;
+mod policy;
+mod scan;
+mod sync;
+mod table;
+
+pub use counters::WatchStats;
+pub use future::Watch;
+pub use policy::WatchPolicy;
+
+use crate::core::error::{Error, Result};
+use crate::core::idle::Idle;
+use crate::core::line::OwnedDescriptor;
+use crate::core::port::{DeviceStream, Waited};
+use crate::core::time::{DurNs, MonoNs};
+use crate::host::{StdClock, StdIdle};
+use alloc::sync::Arc;
+use core::fmt;
+use core::task::Waker;
+use scan::Shared;
+
+/// What a [`Watch`] resolves to.
+pub type WatchResult = Result<Waited, WatchError>;
+
+/// Why a watch ended without completion.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WatchError {
+    /// What the status answered.
+    Status(Error),
+    /// The deadline passed. The device may still be at work: keep what it uses, watch again.
+    TimedOut(Waited),
+    /// Nothing is known of the device: the watcher was dropped
+    /// ([`WatcherClosed`](crate::ErrorCode::WatcherClosed)), or the status cannot be asked
+    /// ([`StatusStuck`](crate::ErrorCode::StatusStuck)).
+    Watcher(Error),
+}
+
+impl fmt::Display for WatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WatchError::Status(error) | WatchError::Watcher(error) => error.fmt(f),
+            WatchError::TimedOut(waited) => {
+                write!(f, "timed out after {} with the work still pending", waited.elapsed)
+            }
+        }
+    }
+}
+
+impl core::error::Error for WatchError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            WatchError::Status(error) | WatchError::Watcher(error) => Some(error),
+            WatchError::TimedOut(_) => None,
+        }
+    }
+}
+
+/// How often a watch asks its status, and how long it waits at most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WatchOptions {
+    backstop: DurNs,
+    deadline: Option<MonoNs>,
+}
+
+impl WatchOptions {
+    /// Asks the status every `backstop`, at least 1 us, while the word is silent. No deadline.
+    #[must_use]
+    pub const fn new(backstop: DurNs) -> Self {
+        let backstop = if backstop.0 < 1_000 { DurNs(1_000) } else { backstop };
+        WatchOptions { backstop, deadline: None }
+    }
+
+    /// Ends with [`WatchError::TimedOut`] once the process's monotonic clock ([`StdClock`]) shows
+    /// `deadline`, after one more look.
+    #[must_use]
+    pub const fn deadline(mut self, deadline: MonoNs) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    fn backstop(self) -> DurNs {
+        self.backstop
+    }
+}
+
+/// A background thread that awaits words for tasks of any runtime, and a spare one beside it.
+///
+/// Cheap to clone: the clones are handles of the same watcher. Its futures are `Send` and
+/// `'static`; they do not keep it alive.
+///
+/// ```
+/// use gpu_async_reactor::backend::software::SoftwareDevice;
+/// use gpu_async_reactor::host::{WatchOptions, WatchPolicy, Watcher};
+/// use gpu_async_reactor::{DeviceStream, DurNs, End};
+/// # use std::{pin::pin, sync::Arc, task::{Context, Poll, Wake, Waker}, thread};
+/// # struct Unpark(thread::Thread);
+/// # impl Wake for Unpark { fn wake(self: Arc<Self>) { self.0.unpark(); } }
+/// # fn block_on<F: Future>(future: F) -> F::Output {
+/// #     let waker = Waker::from(Arc::new(Unpark(thread::current())));
+/// #     let mut future = pin!(future);
+/// #     loop {
+/// #         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+/// #             Poll::Ready(output) => return output,
+/// #             Poll::Pending => thread::park(),
+/// #         }
+/// #     }
+/// # }
+///
+/// let stream = Arc::new(SoftwareDevice::new()?.stream()?);
+/// let watcher = Watcher::new(WatchPolicy::BALANCED)?;
+/// stream.delay(DurNs::from_us(300))?;
+/// let number = stream.mark()?;
+/// let watch = watcher.watch_stream(stream, number, WatchOptions::new(DurNs::from_ms(2)));
+/// assert_eq!(block_on(watch).unwrap().end, End::Parked);
+/// # Ok::<(), gpu_async_reactor::Error>(())
+/// ```
+///
+/// # Its end
+///
+/// With the last handle the watcher ends: what is still watched resolves to
+/// [`WatcherClosed`](crate::ErrorCode::WatcherClosed), also what is polled first after that. The
+/// drop waits for the threads, twice the patience and 100 ms at the most, but not for those that
+/// are stuck, and not where it happens on one of them.
+#[derive(Clone)]
+pub struct Watcher(Arc<Handle>);
+
+struct Handle(Arc<Shared>);
+
+impl Watcher {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    ///
+    /// A [`Backend`](crate::ErrorCode::Backend) error where the system refuses a thread.
+    pub fn new(policy: WatchPolicy) -> Result<Self> {
+        let idle = StdIdle::with(StdClock::new(), policy.park);
+        let unparker = idle.unparker().unwrap_or_else(|| Waker::noop().clone());
+        let watcher = Watcher(Arc::new(Handle(Arc::new(Shared::new(policy, idle, unparker)))));
+        // From here on, an early return ends the thread that was started.
+        crew::start(watcher.shared())?;
+        Ok(watcher)
+    }
+
+    /// Watches the word of `descriptor`. `status` is the authority: it is asked once the word is
+    /// reached and every backstop, on a thread of the watcher, and says `true` once the work is
+    /// done, or why it never will be.
+    ///
+    /// The word may come before the status agrees, which is then asked again after 1 us, and after
+    /// an eighth more of the time since the word each time.
+    pub fn watch<F: FnMut() -> Result<bool> + Send + 'static>(
+        &self,
+        descriptor: OwnedDescriptor,
+        options: WatchOptions,
+        status: F,
+    ) -> Watch<F> {
+        Watch::new(self.shared().clone(), descriptor, options, status)
+    }
+
+    /// Watches the mark of `number` on `stream`, whose status is
+    /// [`query_mark`](DeviceStream::query_mark). The watch keeps the stream alive; its last drop may
+    /// happen on a thread of the watcher.
+    pub fn watch_stream<S: DeviceStream + Send + Sync + ?Sized + 'static>(
+        &self,
+        stream: Arc<S>,
+        number: u64,
+        options: WatchOptions,
+    ) -> Watch<impl FnMut() -> Result<bool> + Send + use<S>> {
+        let line = stream.line().clone();
+        let descriptor = OwnedDescriptor { line, slot: stream.slot(), target: number };
+        self.watch(descriptor, options, move || stream.query_mark(number))
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn stats(&self) -> WatchStats {
+        self.shared().counters.get()
+    }
+
+    /// The policy.
+    #[must_use]
+    pub fn policy(&self) -> WatchPolicy {
+        self.shared().policy
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.0.0
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let Handle(shared) = self;
+        shared.inbox.close();
+        shared.unparker.wake_by_ref();
+        shared.crew.wake_spare();
+        shared.crew.wait_for_end(crew::end_bound(&shared.policy));
+    }
+}
+
+impl fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watcher")
+            .field("policy", &self.policy())
+            .field("stats", &self.stats())
+            .finish()
+    }
+}

@@ -1,0 +1,1 @@
+//! The watcher's protocols under the model checker.

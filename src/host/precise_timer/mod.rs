@@ -68,8 +68,9 @@ use std::sync::Mutex;
 /// A task is resumed by two wakes of the kernel in a row, the timer thread's and its own, each of which
 /// takes 5 to 50 us. The timer therefore wakes a task early, by a *lead* that it learns from how
 /// late the last ones were, and a task that is early spins for the rest within its poll: for 50 us
-/// at the most, beyond which it takes turns with the other ready tasks of its runtime. The suite `sleep`
-/// of the benchmarks prints the lateness and what it costs.
+/// at the most, beyond which it takes turns with the other ready tasks of its runtime. The lead is also
+/// kept below a quarter of the time between two sleeps, so that all that spinning together takes less
+/// than a quarter of a core. The suite `sleep` of the benchmarks prints the lateness and what it costs.
 /// [`with_longest_lead`](Self::with_longest_lead) bounds the lead; with zero, no CPU is spent and tasks
 /// are resumed later by those two wakes.
 ///

@@ -14,12 +14,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// ends neither the thread nor the sleeps of others.
 pub(super) fn keep_time(shared: &Shared, mut idle: StdIdle) {
     let mut due = Vec::new();
+    let mut last = monotonic::now();
     loop {
-        let next = shared.board().next(monotonic::now(), shared.lead.get(), &mut due);
+        let now = monotonic::now();
+        let next = shared.board().next(now, shared.lead.get(), &mut due);
         match next {
             // The unparker is sticky: a deadline that was set since the look ends this sleep at once.
             Next::Sleep(until) => idle.sleep_until(until),
             Next::Wake => {
+                shared.lead.afford(now.since(last), due.len());
+                last = now;
                 for waker in due.drain(..) {
                     let woken = catch_unwind(AssertUnwindSafe(|| waker.wake()));
                     // The hook has printed the message. The payload may panic once more when dropped.

@@ -9,9 +9,12 @@ mod allocations;
 mod count;
 mod executor;
 mod host;
+mod latency;
 mod measure;
 mod reactor;
 mod report;
+mod sleep;
+mod trigger;
 mod wait;
 mod wake;
 mod watch;
@@ -55,10 +58,12 @@ enum Suite {
     Executor,
     /// Registering, firing and idling over many words, against a plain scan.
     Reactor,
+    /// How late sleeps end, and how soon another thread ends them.
+    Sleep,
+    /// From a store on another thread to the code that waited for it.
+    Wake,
     /// Work of the software device under each plan: lateness and CPU.
     Wait,
-    /// From a store or a wake on another thread to the task that resumes.
-    Wake,
     /// A watcher's registrations and completions a second, and its CPU time.
     Watch,
     /// Every suite.
@@ -74,17 +79,19 @@ enum Suite {
 }
 
 impl Suite {
+    /// What `all` runs, in this order.
+    const EACH: [Suite; 6] =
+        [Suite::Executor, Suite::Reactor, Suite::Sleep, Suite::Wake, Suite::Wait, Suite::Watch];
+
     fn run(&self, effort: Effort) -> Vec<Section> {
         match self {
             Suite::Executor => executor::run(effort),
             Suite::Reactor => reactor::run(effort),
-            Suite::Wait => wait::run(effort),
+            Suite::Sleep => sleep::run(effort),
             Suite::Wake => wake::run(effort),
+            Suite::Wait => wait::run(effort),
             Suite::Watch => watch::run(effort),
-            Suite::All => [Suite::Executor, Suite::Reactor, Suite::Wait, Suite::Wake, Suite::Watch]
-                .iter()
-                .flat_map(|suite| suite.run(effort))
-                .collect(),
+            Suite::All => Suite::EACH.iter().flat_map(|suite| suite.run(effort)).collect(),
             Suite::Count { operation, times } => {
                 count::run(*operation, *times);
                 Vec::new()

@@ -35,6 +35,8 @@ pub enum Cell {
     Measured(Spread),
     /// A number that has no spread.
     Counted(f64),
+    /// Why there is no number.
+    Absent(String),
 }
 
 /// A figure beside its target.
@@ -113,6 +115,7 @@ impl fmt::Display for Cell {
         match self {
             Cell::Measured(spread) => spread.fmt(f),
             Cell::Counted(value) => f.write_str(&number(*value)),
+            Cell::Absent(why) => f.write_str(why),
         }
     }
 }

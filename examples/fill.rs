@@ -10,8 +10,8 @@
 use gpu_async_reactor::backend::software::{SoftwareDevice, SoftwareStream};
 use gpu_async_reactor::host::{StdClock, StdIdle};
 use gpu_async_reactor::{
-    Clock, Doorbell, DurNs, Executor, JoinHandle, Reactor, ReactorPort, Result, WaitPlan, wait,
-    yield_now,
+    Clock, Doorbell, DurNs, Error, Executor, JoinHandle, Reactor, ReactorPort, Result, WaitPlan,
+    wait, yield_now,
 };
 
 /// One step: work of `work_ms` on a stream, and the wait for its end.
@@ -66,7 +66,7 @@ fn main() -> Result<()> {
         for step in steps {
             step.await??; // that of the task, then that of its wait
         }
-        Result::Ok(counted)
+        Ok::<_, Error>(counted)
     };
 
     // Runs everything until the main task is over. Were nothing ready, the thread would idle by this.

@@ -9,7 +9,7 @@ extern crate alloc;
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
-#[cfg(all(feature = "software", target_has_atomic = "64"))]
+#[cfg(all(any(feature = "software", feature = "wordwait"), target_has_atomic = "64"))]
 pub mod backend;
 #[cfg(target_has_atomic = "64")]
 mod core;

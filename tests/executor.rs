@@ -3,8 +3,8 @@
 mod manual;
 
 use gpu_async_reactor::{
-    CompletionLine, DurNs, ErrorCode, Executor, ManualClock, MemoryDescriptor, Reactor, Slot,
-    yield_now,
+    CompletionLine, DurNs, ErrorCode, Executor, Idle, ManualClock, MemoryDescriptor, MonoNs,
+    Reactor, Slot, yield_now,
 };
 use manual::{Trace, TraceIdle, noop_run};
 use std::cell::{Cell, RefCell};
@@ -304,4 +304,81 @@ fn a_hundred_thousand_waiting_tasks_on_12_500_lines_complete() {
     let stats = executor.run(&reactor, &mut idle, BOUND).unwrap();
     assert_eq!((done.get(), stats.polls), (100_000, 100_000));
     assert_eq!(reactor.pending(), (0, 0));
+}
+
+/// An idle with I/O of the program, which completes after some looks and never by idling.
+struct WithIo<'c> {
+    idle: TraceIdle<'c>,
+    looks_left: u32,
+    looks_at: Vec<u64>,
+    waiter: Rc<RefCell<Option<Waker>>>,
+}
+
+impl Idle for WithIo<'_> {
+    fn sleep_until(&mut self, at: MonoNs) {
+        self.idle.sleep_until(at);
+    }
+
+    fn park_line<R: Fn(&CompletionLine) -> bool>(
+        &mut self,
+        line: &CompletionLine,
+        ready: R,
+        bound: DurNs,
+    ) -> bool {
+        self.idle.park_line(line, ready, bound)
+    }
+
+    fn has_io(&self) -> bool {
+        self.looks_left > 0
+    }
+
+    fn poll_io(&mut self, now: MonoNs) -> bool {
+        self.looks_at.push(now.0);
+        self.looks_left -= 1;
+        if self.looks_left > 0 {
+            return false;
+        }
+        self.waiter.borrow_mut().take().unwrap().wake();
+        true
+    }
+}
+
+#[test]
+fn a_busy_executor_brings_the_io_of_its_idle_on_between_polls_and_only_where_there_is_some() {
+    for looks in [1, 10] {
+        let clock = ManualClock::new();
+        // Nothing is registered here: I/O is looked at on its own account.
+        let reactor = Reactor::new(&clock);
+        let waiter = Rc::new(RefCell::new(None));
+        let idle = TraceIdle::new(&clock);
+        let mut idle =
+            WithIo { idle, looks_left: looks, looks_at: Vec::new(), waiter: waiter.clone() };
+        let done = Cell::new(false);
+        let mut executor: Executor<Task> = Executor::new();
+        executor.spawn(Box::pin(async {
+            let mut polled = false;
+            poll_fn(|cx| {
+                if std::mem::replace(&mut polled, true) {
+                    return Poll::Ready(());
+                }
+                *waiter.borrow_mut() = Some(cx.waker().clone());
+                Poll::Pending
+            })
+            .await;
+            done.set(true);
+        }));
+        executor.spawn(Box::pin(async {
+            while !done.get() {
+                clock.advance(DurNs(100));
+                yield_now().await;
+            }
+        }));
+        let stats = executor.run(&reactor, &mut idle, BOUND).unwrap();
+        assert!(idle.idle.trace.is_empty(), "it was never idle");
+        assert_eq!(idle.looks_at.len() as u32, looks, "and was not asked once there was none");
+        assert_eq!(stats.woke, 1);
+        // At the pace of the other looks: every 400 ns or so, of steps that take 50 each.
+        let gaps = idle.looks_at.windows(2).map(|two| two[1] - two[0]);
+        assert!(gaps.clone().all(|gap| gap <= 1_600), "{:?}", gaps.collect::<Vec<_>>());
+    }
 }

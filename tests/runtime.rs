@@ -11,7 +11,8 @@ use gpu_async_reactor::{
 use std::cell::Cell;
 use std::rc::Rc;
 
-const EXECUTORS: [&str; 2] = ["naive", "gpu-reactor"];
+/// The last falls back where the kernel or the build has no ring.
+const EXECUTORS: [&str; 3] = ["naive", "gpu-reactor", "io-uring"];
 const SPIN: &str = "spin:backstop_us=2000";
 
 #[test]
@@ -39,7 +40,7 @@ fn waits_at_a_point_are_predicted_recorded_and_counted_with_every_executor() {
         assert!(step.residual_p50 >= DurNs::from_us(300), "{step}");
         assert!(step.slept > DurNs::ZERO, "the waits were predicted: {step:?}");
         assert!(step.predicted.is_some() && step.residual_p99 >= step.residual_p50);
-        assert_eq!(stats.executor, executor);
+        assert!(stats.executor.contains(executor), "as it runs, or what it fell back from");
         assert!(stats.to_string().contains("step: 20 waits"), "{stats}");
     }
 }

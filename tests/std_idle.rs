@@ -252,13 +252,19 @@ fn nothing_to_wait_for_costs_next_to_no_cpu() {
 }
 
 #[test]
-fn a_probed_host_says_why_it_has_no_hardware_park() {
+fn a_probed_host_parks_in_hardware_or_says_why_it_cannot() {
     let (idle, caps) = StdIdle::probe(StdClock::new());
-    assert_eq!(idle.policy(), ParkPolicy::BALANCED);
+    assert_eq!(idle.parks_in_hardware(), caps.device_word_wait.is_ok());
     let plan = WaitPlan::parse("flag:park_us=100,backstop_us=1000").unwrap();
     let resolved = plan.resolve(&caps);
-    assert_eq!(resolved.plan.label(), "poll");
-    assert!(resolved.warning.unwrap().to_string().contains("wait instruction"));
+    match &caps.device_word_wait {
+        Ok(()) => assert_eq!(resolved.plan, plan),
+        Err(why) => {
+            println!("no hardware park: {why}");
+            assert_eq!(resolved.plan.label(), "poll");
+            assert!(resolved.warning.unwrap().to_string().contains(why.as_str()));
+        }
+    }
 }
 
 #[test]

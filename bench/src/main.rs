@@ -17,6 +17,7 @@ mod sleep;
 mod trigger;
 mod wait;
 mod wake;
+mod watch;
 
 use clap::{Args, Parser, Subcommand};
 use measure::Effort;
@@ -63,6 +64,8 @@ enum Suite {
     Wake,
     /// Work of the software device under each plan: lateness and CPU.
     Wait,
+    /// A watcher's registrations and completions a second, and its CPU time.
+    Watch,
     /// Every suite.
     All,
     /// Do a fixed number of operations, for a machine that counts instructions.
@@ -76,6 +79,10 @@ enum Suite {
 }
 
 impl Suite {
+    /// What `all` runs, in this order.
+    const EACH: [Suite; 6] =
+        [Suite::Executor, Suite::Reactor, Suite::Sleep, Suite::Wake, Suite::Wait, Suite::Watch];
+
     fn run(&self, effort: Effort) -> Vec<Section> {
         match self {
             Suite::Executor => executor::run(effort),
@@ -83,10 +90,8 @@ impl Suite {
             Suite::Sleep => sleep::run(effort),
             Suite::Wake => wake::run(effort),
             Suite::Wait => wait::run(effort),
-            Suite::All => [Suite::Executor, Suite::Reactor, Suite::Sleep, Suite::Wake, Suite::Wait]
-                .iter()
-                .flat_map(|suite| suite.run(effort))
-                .collect(),
+            Suite::Watch => watch::run(effort),
+            Suite::All => Suite::EACH.iter().flat_map(|suite| suite.run(effort)).collect(),
             Suite::Count { operation, times } => {
                 count::run(*operation, *times);
                 Vec::new()

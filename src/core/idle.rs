@@ -37,6 +37,26 @@ pub trait Idle {
     fn thread_token(&self) -> Option<fn() -> usize> {
         None
     }
+
+    /// Whether this idle also carries I/O of the program, and some of it is queued or under way. Costs
+    /// a few loads at most; a busy executor asks between polls. Provided: none.
+    #[inline]
+    fn has_io(&self) -> bool {
+        false
+    }
+
+    /// Brings that I/O on without idling: submits what is queued, takes what has completed, and wakes
+    /// whoever waits for it, with nothing borrowed. `true` where something completed.
+    ///
+    /// A busy executor, which does not come to idle, calls it between polls where there is
+    /// [`has_io`](Self::has_io), as often as it looks at completions and timers. `now` is told by the
+    /// reactor's clock, so that the idle can keep its system calls apart. Sleeps and parks bring the
+    /// I/O on by themselves. Provided: nothing.
+    #[inline]
+    fn poll_io(&mut self, now: MonoNs) -> bool {
+        let _ = now;
+        false
+    }
 }
 
 impl<I: Idle + ?Sized> Idle for &mut I {
@@ -59,5 +79,15 @@ impl<I: Idle + ?Sized> Idle for &mut I {
 
     fn thread_token(&self) -> Option<fn() -> usize> {
         (**self).thread_token()
+    }
+
+    #[inline]
+    fn has_io(&self) -> bool {
+        (**self).has_io()
+    }
+
+    #[inline]
+    fn poll_io(&mut self, now: MonoNs) -> bool {
+        (**self).poll_io(now)
     }
 }

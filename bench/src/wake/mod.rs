@@ -8,6 +8,7 @@ mod blocking;
 mod ours;
 mod runtimes;
 mod spin;
+mod watcher;
 
 use crate::host::clock_read_ns;
 use crate::latency::rounds;
@@ -59,6 +60,10 @@ fn entries() -> Vec<Entry> {
 }
 
 pub fn run(effort: Effort) -> Vec<Section> {
+    vec![ours_and_peers(effort), watcher::run(effort)]
+}
+
+fn ours_and_peers(effort: Effort) -> Section {
     let (count, turns) = (effort.pick(5, 15), effort.pick(20, 60));
     let mut section = Section::new("wake", &["ns from the store", "p50", "p99", "least"]);
     section.note(format!(
@@ -95,5 +100,5 @@ pub fn run(effort: Effort) -> Vec<Section> {
         section.note(format!("{name}: not run: {why}"));
         section.row(name, vec![Cell::Absent("not run".to_string())]);
     }
-    vec![section]
+    section
 }

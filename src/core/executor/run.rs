@@ -128,9 +128,14 @@ impl<F: Future> Executor<F> {
                     self.poll(index);
                 }
                 self.attend();
-                if reactor.is_waiting() && pacer.step() {
+                if (reactor.is_waiting() || idle.has_io()) && pacer.step() {
                     let now = reactor.monotonic_ns();
-                    stats.woke += u64::from(reactor.fire_between_polls(pacer.every(), now));
+                    if reactor.is_waiting() {
+                        stats.woke += u64::from(reactor.fire_between_polls(pacer.every(), now));
+                    }
+                    if idle.has_io() {
+                        stats.woke += u64::from(idle.poll_io(now));
+                    }
                     pacer.looked(now);
                 }
             }

@@ -84,7 +84,7 @@ impl RuntimeBuilder {
     pub fn build(self) -> Result<Runtime> {
         let requested = WaitBands::parse(&self.plan)?;
         let kind: ExecutorKind = self.executor.parse()?;
-        let (idles, host_caps, executor_caps) = RuntimeIdle::probe(self.clock, self.policy);
+        let (idles, host_caps, executor_caps) = RuntimeIdle::probe(self.clock, self.policy, kind);
         let executor = resolve(kind, self.strictness, &executor_caps)?;
         let plans = match &self.device {
             Some(device) => requested.resolve_on(&host_caps, device),
@@ -93,7 +93,7 @@ impl RuntimeBuilder {
         events::resolved(&plans, &executor);
         let tasks = Executor::new();
         let (idle, thread_idles) = idles.of(executor.running);
-        let handle = Handle::new(self.clock, plans, executor, thread_idles, tasks.spawner());
+        let handle = Handle::new(self.clock, plans, executor, thread_idles, &idle, tasks.spawner());
         let running = RefCell::new(Running { executor: tasks, idle });
         Ok(Runtime { handle, running, park_bound: self.park_bound })
     }

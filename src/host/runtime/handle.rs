@@ -1,6 +1,7 @@
 //! What tasks have of their runtime: waits by name, spawning, ports, statistics.
 
 use super::events;
+use super::idle::RuntimeIdle;
 use super::port::{Kind, RuntimePort};
 use super::spawned::Spawned;
 use super::stats::{Points, RuntimeStats};
@@ -40,6 +41,8 @@ struct Shared {
     /// Whose like the ports of the `naive` executor park by.
     thread_idle: StdIdle,
     run: Cell<RunStats>,
+    #[allow(dead_code, reason = "read where there are rings")]
+    ring: Ring,
 }
 
 impl Handle {
@@ -48,10 +51,12 @@ impl Handle {
         plans: ResolvedBands,
         executor: Setting<ExecutorKind>,
         thread_idle: StdIdle,
+        idle: &RuntimeIdle,
         spawner: Spawner<Task>,
     ) -> Self {
         let doorbell = Doorbell::new();
         Handle(Rc::new(Shared {
+            ring: ring_of(idle),
             reactor: Reactor::with_doorbell(clock, &doorbell),
             doorbell,
             plans,
@@ -246,4 +251,27 @@ impl Timer for Time<'_> {
             Time::Reactor(reactor) => reactor.sleep_until(at).await,
         }
     }
+}
+
+where_io_uring! {
+    type Ring = Option<crate::host::UringHandle>;
+
+    fn ring_of(idle: &RuntimeIdle) -> Ring {
+        idle.ring_handle()
+    }
+
+    impl Handle {
+        /// What starts I/O on the ring that the thread idles in; none unless the `io-uring` executor
+        /// runs.
+        #[must_use]
+        pub fn uring(&self) -> Option<&crate::host::UringHandle> {
+            self.0.ring.as_ref()
+        }
+    }
+}
+
+where_no_io_uring! {
+    type Ring = ();
+
+    fn ring_of(_: &RuntimeIdle) -> Ring {}
 }

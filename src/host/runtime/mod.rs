@@ -43,19 +43,19 @@ use idle::RuntimeIdle;
 /// ```
 /// use gpu_async_reactor::backend::software::SoftwareDevice;
 /// use gpu_async_reactor::host::Runtime;
-/// use gpu_async_reactor::{DurNs, Result};
+/// use gpu_async_reactor::DurNs;
 ///
 /// let runtime = Runtime::new("spin:backstop_us=1000", "gpu-reactor")?;
 /// let device = SoftwareDevice::new()?;
 /// let stream = device.stream_on(runtime.doorbell())?;
 /// let handle = runtime.handle();
-/// let end = runtime.block_on(async move {
+/// let waited = runtime.block_on(async move {
 ///     stream.delay(DurNs::from_us(300))?;
 ///     let mut port = handle.port(&stream);
-///     Result::Ok(handle.wait("decode", &mut port).await?.end)
+///     handle.wait("decode", &mut port).await
 /// })??;
-/// println!("{end:?}, {}", runtime.stats().points[0]);
-/// # Result::Ok(())
+/// println!("{:?}, {}", waited.end, runtime.stats().points[0]);
+/// # Ok::<(), gpu_async_reactor::Error>(())
 /// ```
 pub struct Runtime {
     handle: Handle,

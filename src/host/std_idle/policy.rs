@@ -64,7 +64,7 @@ impl ParkPolicy {
     };
 
     /// What to do after `idle_for` of idleness.
-    pub(super) fn step(&self, idle_for: DurNs) -> Step {
+    pub(in crate::host) fn step(&self, idle_for: DurNs) -> Step {
         if idle_for < self.spin {
             Step::Spin
         } else if idle_for.0 < self.spin.0.saturating_add(self.yielding.0) {
@@ -85,7 +85,7 @@ impl Default for ParkPolicy {
 
 /// How the next stretch of a park is spent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Step {
+pub(in crate::host) enum Step {
     Spin,
     Yield,
     Sleep(DurNs),

@@ -43,7 +43,7 @@ use core::sync::atomic::Ordering;
 
 const RUNNING: u32 = 0;
 /// The value that the kernel compares.
-pub(super) const ASLEEP: u32 = 1;
+pub(in crate::host) const ASLEEP: u32 = 1;
 const NOTIFIED: u32 = 2;
 
 /// The state, in a word that the kernel can compare.

@@ -17,7 +17,6 @@ use super::sync::{Mutex, lock};
 use super::{WatchError, WatchResult};
 use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::estimate::Outcome;
-use crate::core::line::OwnedDescriptor;
 use crate::core::port::{End, Waited};
 use crate::core::reactor::heap::NOWHERE;
 use crate::core::time::{DurNs, MonoNs};
@@ -32,6 +31,7 @@ pub(super) type Status = dyn FnMut() -> Result<bool> + Send;
 /// What was agreed when a watch began.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
+    /// 0 where that is when the thread on duty takes it up: it was awake and looking.
     pub(super) began: MonoNs,
     pub(super) backstop: DurNs,
     /// `MAX` where there is none.
@@ -45,36 +45,46 @@ impl Terms {
     }
 }
 
-/// One watch.
+/// One watch, as far as its future and the thread on duty share it. Small, and laid out as written,
+/// since every line of it goes from one core to another and back.
+#[repr(C)]
 pub(super) struct Entry<F: ?Sized> {
-    pub(super) terms: Terms,
-    pub(super) descriptor: OwnedDescriptor,
+    cell: Mutex<Cell>,
     /// Where the thread on duty keeps it; written and read by that thread alone.
     place: AtomicU32,
-    cell: Mutex<Cell>,
     /// Uncontended: called by the thread on duty, which asks a watch anew only after an answer. Not
     /// the model's, as the call is a user's.
     status: std::sync::Mutex<F>,
 }
 
+/// How a watch ended.
+pub(super) enum Ended {
+    /// The work is done; whether the word was reached.
+    Done {
+        reached: bool,
+        elapsed: DurNs,
+        queries: u32,
+    },
+    TimedOut {
+        elapsed: DurNs,
+        queries: u32,
+    },
+    Failed(Error),
+    /// For a reason of the watcher's.
+    Unwatched(Error),
+}
+
 #[derive(Default)]
 enum Cell {
     Waiting(Waker),
-    Ended(WatchResult),
+    Ended(Ended),
     #[default]
     Gone,
 }
 
 impl<F> Entry<F> {
-    pub(super) fn new(
-        terms: Terms,
-        descriptor: OwnedDescriptor,
-        waker: Waker,
-        status: F,
-    ) -> Entry<F> {
+    pub(super) fn new(waker: Waker, status: F) -> Entry<F> {
         Entry {
-            terms,
-            descriptor,
             place: AtomicU32::new(NOWHERE),
             cell: Mutex::new(Cell::Waiting(waker)),
             status: std::sync::Mutex::new(status),
@@ -114,11 +124,11 @@ impl<F: ?Sized> Entry<F> {
     }
 
     /// Ends the watch. Gives back the waker to be woken; none where the future is gone or the watch
-    /// has ended already, and then `result` comes to nothing.
-    pub(super) fn finish(&self, result: WatchResult) -> Option<Waker> {
+    /// has ended already, and then `ended` comes to nothing.
+    pub(super) fn finish(&self, ended: Ended) -> Option<Waker> {
         let mut cell = lock(&self.cell);
         match &mut *cell {
-            Cell::Waiting(_) => match mem::replace(&mut *cell, Cell::Ended(result)) {
+            Cell::Waiting(_) => match mem::replace(&mut *cell, Cell::Ended(ended)) {
                 Cell::Waiting(waker) => Some(waker),
                 _ => None,
             },
@@ -130,11 +140,6 @@ impl<F: ?Sized> Entry<F> {
     pub(super) fn abandon(&self) -> bool {
         let old = mem::take(&mut *lock(&self.cell));
         matches!(old, Cell::Waiting(_))
-    }
-
-    /// Whether the future is gone.
-    pub(super) fn is_gone(&self) -> bool {
-        matches!(*lock(&self.cell), Cell::Gone)
     }
 }
 
@@ -148,24 +153,29 @@ impl Entry<Status> {
         }));
         asked.unwrap_or_else(|_| Err(panicked()))
     }
+}
 
-    /// What a watch that is done resolves to, seen at `at` after `queries` calls of the status.
-    pub(super) fn done(&self, reached: bool, at: MonoNs, queries: u64) -> WatchResult {
-        let elapsed = at.since(self.terms.began);
-        let (end, outcome) = match reached {
-            true => (End::Parked, Some(Outcome::Exact { residual_ns: elapsed.0 })),
-            false => (End::Backstop, None),
-        };
-        Ok(Waited { outcome, ..waited(end, elapsed, queries) })
-    }
-
-    /// What a watch resolves to whose deadline passed.
-    pub(super) fn timed_out(&self, now: MonoNs, queries: u64) -> WatchResult {
-        Err(WatchError::TimedOut(waited(End::TimedOut, now.since(self.terms.began), queries)))
+impl Ended {
+    fn result(self) -> WatchResult {
+        match self {
+            Ended::Done { reached: true, elapsed, queries } => {
+                let outcome = Some(Outcome::Exact { residual_ns: elapsed.0 });
+                Ok(Waited { outcome, ..waited(End::Parked, elapsed, queries) })
+            }
+            Ended::Done { reached: false, elapsed, queries } => {
+                Ok(waited(End::Backstop, elapsed, queries))
+            }
+            Ended::TimedOut { elapsed, queries } => {
+                Err(WatchError::TimedOut(waited(End::TimedOut, elapsed, queries)))
+            }
+            Ended::Failed(error) => Err(WatchError::Status(error)),
+            Ended::Unwatched(error) => Err(WatchError::Watcher(error)),
+        }
     }
 }
 
-fn waited(end: End, elapsed: DurNs, queries: u64) -> Waited {
+fn waited(end: End, elapsed: DurNs, queries: u32) -> Waited {
+    let queries = u64::from(queries);
     Waited { end, outcome: None, elapsed, slept: DurNs::ZERO, queries, parks: 0 }
 }
 
@@ -177,7 +187,7 @@ fn panicked() -> Error {
 impl Cell {
     fn result(self) -> Option<WatchResult> {
         match self {
-            Cell::Ended(result) => Some(result),
+            Cell::Ended(ended) => Some(ended.result()),
             Cell::Waiting(_) | Cell::Gone => None,
         }
     }

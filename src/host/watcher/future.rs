@@ -2,7 +2,6 @@
 //! thread on duty takes that over.
 
 use super::entry::{Entry, Status, Terms};
-use super::inbox::shard_of_thread;
 use super::scan::{Letter, Shared};
 use super::{WatchError, WatchOptions, WatchResult};
 use crate::core::error::{Error, ErrorCode, Result};
@@ -53,14 +52,20 @@ impl<F: FnMut() -> Result<bool> + Send + 'static> Watch<F> {
         status: F,
         waker: &Waker,
     ) -> core::result::Result<Arc<Entry<Status>>, WatchError> {
-        let began = monotonic::now();
+        let entry: Arc<Entry<Status>> = Arc::new(Entry::new(waker.clone(), status));
+        // A thread that looks takes the watch up at once, and reads the clock then: that read costs
+        // as much as the rest of this.
+        let began = if self.shared.inbox.is_looking() { MonoNs(0) } else { monotonic::now() };
         let deadline = options.deadline.unwrap_or(MonoNs::MAX);
-        let terms = Terms { began, backstop: options.backstop(), deadline };
-        let entry = Arc::new(Entry::new(terms, descriptor, waker.clone(), status));
-        let letter: Arc<Entry<Status>> = entry;
-        match self.shared.send(Letter::Enter(letter.clone()), terms.next_event(began)) {
-            Ok(()) => Ok(letter),
-            Err(_closed) => Err(closed()),
+        let terms = Terms { began, backstop: options.backstop, deadline };
+        let letter = Letter::Enter(entry.clone(), descriptor, terms);
+        let event = || match began {
+            MonoNs(0) => terms.next_event(monotonic::now()),
+            began => terms.next_event(began),
+        };
+        match self.shared.send(letter, event) {
+            Ok(()) => Ok(entry),
+            Err(_closed) => Err(WatchError::Watcher(closed())),
         }
     }
 }
@@ -98,23 +103,23 @@ impl<F> Drop for Watch<F> {
         if let State::Waiting(entry) = mem::replace(&mut self.state, State::Done) {
             if entry.abandon() {
                 // An event that never comes: it wakes nobody. A closed watcher forgets it anyway.
-                drop(self.shared.inbox.push(shard_of_thread(), Letter::Leave(entry), MonoNs::MAX));
+                drop(self.shared.send(Letter::Leave(entry), || MonoNs::MAX));
             }
         }
     }
 }
 
-pub(super) fn closed() -> WatchError {
-    WatchError::Watcher(Error::new(ErrorCode::WatcherClosed, [""; 0]))
+pub(super) fn closed() -> Error {
+    Error::new(ErrorCode::WatcherClosed, [""; 0])
 }
 
 impl<F> fmt::Debug for Watch<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (state, descriptor) = match &self.state {
-            State::New(descriptor, ..) => ("new", Some(descriptor)),
-            State::Waiting(entry) => ("waiting", Some(&entry.descriptor)),
-            State::Done => ("done", None),
+        let state = match &self.state {
+            State::New(..) => "new",
+            State::Waiting(_) => "waiting",
+            State::Done => "done",
         };
-        f.debug_struct("Watch").field("state", &state).field("on", &descriptor).finish()
+        f.debug_struct("Watch").field("state", &state).finish_non_exhaustive()
     }
 }

@@ -64,12 +64,17 @@ impl<M> Inbox<M> {
         }
     }
 
-    /// Leaves `letter`, which is about an event at `event`. `true`: the caller wakes the scanner.
+    /// Leaves `letter`, which is about an event at `event()`. `true`: the caller wakes the scanner.
     ///
     /// # Errors
     ///
     /// The letter, where the inbox is closed.
-    pub(super) fn push(&self, shard: usize, letter: M, event: MonoNs) -> Result<bool, M> {
+    pub(super) fn push(
+        &self,
+        shard: usize,
+        letter: M,
+        event: impl FnOnce() -> MonoNs,
+    ) -> Result<bool, M> {
         {
             let mut letters = lock(&self.shards[shard].0);
             if letters.closed {
@@ -82,7 +87,13 @@ impl<M> Inbox<M> {
             signals.filled.fetch_or(1 << shard, Ordering::Release);
         }
         let wake_before = signals.wake_before.load(Ordering::Relaxed);
-        Ok(event.0 < wake_before && self.claim_wake(wake_before))
+        Ok(wake_before != 0 && event().0 < wake_before && self.claim_wake(wake_before))
+    }
+
+    /// Whether the scanner is awake, as far as the caller can know.
+    #[inline]
+    pub(super) fn is_looking(&self) -> bool {
+        self.signals.wake_before.load(Ordering::Relaxed) == 0
     }
 
     /// Of several who see the same sleep, one wakes.

@@ -128,10 +128,6 @@ impl WatchOptions {
         self.deadline = Some(deadline);
         self
     }
-
-    fn backstop(self) -> DurNs {
-        self.backstop
-    }
 }
 
 /// A background thread that awaits words for tasks of any runtime, and a spare one beside it.

@@ -1,1 +1,173 @@
-//! The watcher's protocols under the model checker.
+//! The watcher's protocols under the model checker: registering against a scanner that goes to
+//! sleep, ending a watch against its future, and taking over against a late return.
+//!
+//! Run with `RUSTFLAGS="--cfg loom" cargo test --release --lib model`.
+
+use super::duty::Duty;
+use super::entry::{Ended, Entry};
+use super::inbox::Inbox;
+use crate::core::sync::{AtomicBool, AtomicU32, Ordering};
+use crate::core::time::{DurNs, MonoNs};
+use alloc::{sync::Arc, task::Wake, vec::Vec};
+use core::task::Waker;
+use loom::thread;
+
+/// A waker that counts.
+struct Counted(AtomicU32);
+
+impl Wake for Counted {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn counted() -> (Arc<Counted>, Waker) {
+    let counted = Arc::new(Counted(AtomicU32::new(0)));
+    (counted.clone(), Waker::from(counted))
+}
+
+/// The scanner: takes letters until it has `wanted`, and sleeps for good in between. A lost wake
+/// sleeps for ever, which the checker reports.
+fn scan_until(inbox: &Inbox<usize>, unpark: &AtomicBool, wanted: usize) -> Vec<usize> {
+    let mut letters = Vec::new();
+    loop {
+        inbox.drain(&mut letters);
+        if letters.len() == wanted {
+            return letters;
+        }
+        if inbox.begin_sleep(MonoNs::MAX) {
+            while !unpark.swap(false, Ordering::Acquire) {
+                thread::yield_now();
+            }
+            inbox.end_sleep();
+        } else {
+            thread::yield_now();
+        }
+    }
+}
+
+fn register(shards: &'static [usize], preemptions: Option<usize>) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = preemptions;
+    model.check(move || {
+        let inbox = Arc::new(Inbox::new());
+        let unpark = Arc::new(AtomicBool::new(false));
+        let threads: Vec<_> = shards
+            .iter()
+            .enumerate()
+            .map(|(at, &shard)| {
+                let (inbox, unpark) = (inbox.clone(), unpark.clone());
+                thread::spawn(move || {
+                    if inbox.push(shard, at, || MonoNs(1)).unwrap() {
+                        unpark.store(true, Ordering::Release);
+                    }
+                })
+            })
+            .collect();
+        let mut letters = scan_until(&inbox, &unpark, shards.len());
+        letters.sort_unstable();
+        assert!(letters.into_iter().eq(0..shards.len()), "each once");
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+#[test]
+fn a_registration_ends_the_sleep_of_the_scanner_or_keeps_it_from_sleeping() {
+    register(&[0], None);
+}
+
+#[test]
+fn of_two_registrations_in_one_shard_both_are_taken_up() {
+    register(&[0, 0], Some(3));
+}
+
+#[test]
+fn of_two_registrations_in_two_shards_both_are_taken_up() {
+    register(&[0, 1], Some(3));
+}
+
+#[test]
+fn what_was_accepted_before_the_close_is_there_when_the_close_is_seen() {
+    loom::model(|| {
+        let inbox = Arc::new(Inbox::new());
+        let pushing = inbox.clone();
+        let pusher = thread::spawn(move || pushing.push(0, 7, || MonoNs::MAX).is_ok());
+        let closing = inbox.clone();
+        let closer = thread::spawn(move || closing.close());
+        let mut letters = Vec::new();
+        while !inbox.is_closed() {
+            inbox.drain(&mut letters);
+            thread::yield_now();
+        }
+        inbox.drain(&mut letters);
+        closer.join().unwrap();
+        assert_eq!(letters.len() == 1, pusher.join().unwrap(), "accepted and seen, or refused");
+    });
+}
+
+fn done() -> Ended {
+    Ended::Done { reached: true, elapsed: DurNs::ZERO, queries: 1 }
+}
+
+#[test]
+fn a_poll_finds_the_result_or_leaves_the_waker_that_is_woken() {
+    loom::model(|| {
+        let ((old, first), (new, second)) = (counted(), counted());
+        let entry = Arc::new(Entry::new(first, ()));
+        let ending = entry.clone();
+        let thread = thread::spawn(move || {
+            let waker = ending.finish(done()).expect("nobody else ends it");
+            waker.wake();
+        });
+        let found = entry.poll(&second).is_some();
+        thread.join().unwrap();
+        let woken = (old.0.load(Ordering::Relaxed), new.0.load(Ordering::Relaxed));
+        assert_eq!(woken.0 + woken.1, 1, "one wake");
+        assert!(found || woken.1 == 1, "a pending poll is woken by its own waker");
+        assert_eq!(entry.poll(&second).is_some(), !found, "the result is taken once");
+    });
+}
+
+#[test]
+fn of_the_end_of_a_watch_and_the_drop_of_its_future_one_is_first() {
+    loom::model(|| {
+        let entry = Arc::new(Entry::new(Waker::noop().clone(), ()));
+        let ending = entry.clone();
+        let thread = thread::spawn(move || ending.finish(done()).is_some());
+        let unregisters = entry.abandon();
+        let ended = thread.join().unwrap();
+        assert!(unregisters != ended, "it is either unregistered or has ended");
+    });
+}
+
+#[test]
+fn a_late_thread_and_its_spare_are_neither_both_on_duty_nor_neither() {
+    loom::model(|| {
+        let duty = Arc::new(Duty::default());
+        // Whoever is on duty adds to it without a read-modify-write.
+        let work = Arc::new(AtomicU32::new(0));
+        let add =
+            |work: &AtomicU32| work.store(work.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let call = duty.begin_call();
+        let (spares, spares_work) = (duty.clone(), work.clone());
+        let spare = thread::spawn(move || {
+            let seen = spares.look();
+            let took_over = seen.is_some_and(|call| spares.take_over(call));
+            if took_over {
+                add(&spares_work);
+            }
+            took_over
+        });
+        // Two calls: a take-over of the first must not take the second.
+        let mut on_duty = duty.end_call(call);
+        if on_duty {
+            add(&work);
+            let call = duty.begin_call();
+            on_duty = duty.end_call(call);
+        }
+        let took_over = spare.join().unwrap();
+        assert!(on_duty != took_over);
+        // What the one did before the other is seen by it.
+        assert!((1..=2).contains(&work.load(Ordering::Relaxed)));
+    });
+}

@@ -1,16 +1,16 @@
 //! The thread on duty: take letters in, look at words and times, ask what is due, idle.
 
-use super::counters::{Counters, add, count};
+use super::counters::{Counters, count, tally};
 use super::crew::Crew;
 use super::duty::Duty;
-use super::entry::{Entry, Status};
+use super::entry::{Ended, Entry, Status, Terms};
 use super::future::closed;
 use super::inbox::{Inbox, shard_of_thread};
 use super::policy::WatchPolicy;
 use super::sync::{Mutex, MutexGuard, lock};
 use super::table::{Ask, Parting, Tables};
 use crate::core::idle::Idle;
-use crate::core::line::CompletionLine;
+use crate::core::line::{CompletionLine, OwnedDescriptor};
 use crate::core::reactor::waiters::Registration;
 use crate::core::time::{DurNs, MonoNs};
 use crate::host::StdIdle;
@@ -28,7 +28,7 @@ const CALLS: u32 = 16;
 /// What other threads tell the thread on duty.
 pub(super) enum Letter {
     /// A watch begins.
-    Enter(Arc<Entry<Status>>),
+    Enter(Arc<Entry<Status>>, OwnedDescriptor, Terms),
     /// Its future was dropped.
     Leave(Arc<Entry<Status>>),
     /// A call that was given up has returned.
@@ -38,8 +38,33 @@ pub(super) enum Letter {
 /// What came of a call of a status.
 pub(super) enum Answer {
     Pending,
-    /// The watch has ended; whom to wake, unless that was done.
-    Ended(Option<Waker>),
+    /// The watch has ended; whom to wake, unless that was done, and what to count, unless the watch
+    /// had ended before.
+    Ended(Option<Waker>, Option<How>),
+}
+
+/// How a watch ended, for the counters.
+#[derive(Clone, Copy)]
+pub(super) enum How {
+    Word,
+    Backstop,
+    Error,
+    TimedOut,
+}
+
+impl How {
+    /// On the thread on duty.
+    pub(super) fn count(self, counters: &Counters) {
+        match self {
+            How::Word => tally(&counters.completed, 1),
+            How::Backstop => {
+                tally(&counters.completed, 1);
+                tally(&counters.backstop_completions, 1);
+            }
+            How::Error => tally(&counters.errors, 1),
+            How::TimedOut => tally(&counters.timed_out, 1),
+        }
+    }
 }
 
 /// Why a thread is on duty no longer.
@@ -77,8 +102,12 @@ impl Shared {
         }
     }
 
-    /// Sends `letter`, and wakes the thread on duty if it sleeps beyond `event`.
-    pub(super) fn send(&self, letter: Letter, event: MonoNs) -> Result<(), Letter> {
+    /// Sends `letter`, and wakes the thread on duty if it sleeps beyond `event()`.
+    pub(super) fn send(
+        &self,
+        letter: Letter,
+        event: impl FnOnce() -> MonoNs,
+    ) -> Result<(), Letter> {
         if self.inbox.push(shard_of_thread(), letter, event)? {
             count(&self.counters.wakes);
             self.unparker.wake_by_ref();
@@ -90,12 +119,12 @@ impl Shared {
     pub(super) fn be_on_duty(&self) -> Relieved {
         let mut tables = lock(&self.tables);
         loop {
-            self.take_letters(&mut tables);
+            let began = monotonic::now();
+            self.take_letters(&mut tables, began);
             if self.inbox.is_closed() {
                 return self.end_all(tables);
             }
-            let began = monotonic::now();
-            tables.scan(|| began);
+            tables.scan(began);
             let stuck = (!self.crew.has_spare()).then(|| self.crew.stuck());
             tables.attend(began, self.policy.patience, stuck, &self.counters);
             let asks = stuck.is_none() && tables.has_questions();
@@ -116,28 +145,29 @@ impl Shared {
         DurNs(2 * monotonic::now().since(began).0).max(ATTENTION)
     }
 
-    fn take_letters(&self, tables: &mut Tables) {
+    fn take_letters(&self, tables: &mut Tables, now: MonoNs) {
         let mut letters = core::mem::take(&mut tables.letters);
         self.inbox.drain(&mut letters);
         let mut entered = 0;
         for letter in letters.drain(..) {
             match letter {
-                Letter::Enter(entry) => {
+                Letter::Enter(entry, descriptor, terms) => {
                     entered += 1;
-                    tables.enter(entry);
+                    tables.enter(entry, descriptor, terms, now);
                 }
                 Letter::Leave(entry) => {
                     tables.leave(entry);
-                    count(&self.counters.dropped);
+                    tally(&self.counters.dropped, 1);
                 }
                 Letter::Answered(registration, answer) => {
-                    let ended = tables.answered(registration, answer, monotonic::now);
+                    let ended =
+                        tables.answered(registration, answer, &self.counters, monotonic::now);
                     tables.partings.extend(ended);
                 }
             }
         }
         if entered > 0 {
-            add(&self.counters.registered, entered);
+            tally(&self.counters.registered, entered);
         }
         tables.letters = letters;
     }
@@ -166,7 +196,7 @@ impl Shared {
             tables = lock(&self.tables);
             tables.gone.append(&mut gone);
             if let Some((registration, answer)) = answered {
-                parting = tables.answered(registration, answer, monotonic::now);
+                parting = tables.answered(registration, answer, &self.counters, monotonic::now);
             }
             calls += 1;
             if calls % CALLS == 0 && monotonic::now() >= until {
@@ -178,9 +208,9 @@ impl Shared {
 
     /// Wakes and drops what has ended.
     fn part(&self, parting: Option<Parting>) {
-        if let Some(Parting { entry, waker }) = parting {
+        if let Some(Parting { entry, descriptor, waker }) = parting {
             self.contain(|| {
-                drop(entry);
+                drop((descriptor, entry));
                 if let Some(waker) = waker {
                     waker.wake();
                 }
@@ -196,28 +226,35 @@ impl Shared {
     }
 
     fn ask(&self, ask: Ask) -> (Registration, Answer) {
-        let Ask { registration, entry, reached_at, last, queries } = ask;
-        count(&self.counters.queries);
-        let counters = &self.counters;
-        let (result, counter) = match entry.ask() {
-            Ok(true) => {
-                // Nothing was done about a word that a backstop's query was a little faster than.
-                let reached = reached_at.is_some() || entry.descriptor.is_complete();
-                let at = reached_at.unwrap_or_else(monotonic::now);
-                if !reached {
-                    count(&counters.backstop_completions);
+        let Ask { registration, entry, began, reached_at, word, last, queries } = ask;
+        let elapsed = |at: MonoNs| at.since(began);
+        let (ended, how) = match entry.ask() {
+            Ok(true) => match reached_at {
+                Some(at) => {
+                    (Ended::Done { reached: true, elapsed: elapsed(at), queries }, How::Word)
                 }
-                (entry.done(reached, at, queries), &counters.completed)
+                None => {
+                    // A backstop's query that was a little faster than the look at the word.
+                    let reached = word.as_ref().is_some_and(OwnedDescriptor::is_complete);
+                    let elapsed = elapsed(monotonic::now());
+                    let how = if reached { How::Word } else { How::Backstop };
+                    (Ended::Done { reached, elapsed, queries }, how)
+                }
+            },
+            Err(error) => (Ended::Failed(error), How::Error),
+            Ok(false) if last => {
+                let elapsed = elapsed(monotonic::now());
+                (Ended::TimedOut { elapsed, queries }, How::TimedOut)
             }
-            Err(error) => (Err(super::WatchError::Status(error)), &counters.errors),
-            Ok(false) if last => (entry.timed_out(monotonic::now(), queries), &counters.timed_out),
-            Ok(false) => return (registration, Answer::Pending),
+            Ok(false) => {
+                self.contain(|| drop((word, entry)));
+                return (registration, Answer::Pending);
+            }
         };
-        let waker = entry.finish(result);
-        if waker.is_some() {
-            count(counter);
-        }
-        (registration, Answer::Ended(waker))
+        let waker = entry.finish(ended);
+        self.contain(|| drop((word, entry)));
+        let how = waker.as_ref().map(|_| how);
+        (registration, Answer::Ended(waker, how))
     }
 
     /// The call returned after another thread had taken over, which is told.
@@ -225,16 +262,16 @@ impl Shared {
     fn come_back_late(&self, answered: Option<(Registration, Answer)>) -> Relieved {
         count(&self.counters.returned);
         let answered = answered.map(|(registration, answer)| match answer {
-            Answer::Ended(waker) => {
-                self.part(Some(Parting { entry: None, waker }));
-                (registration, Answer::Ended(None))
+            Answer::Ended(waker, how) => {
+                self.part(Some(Parting { waker, ..Parting::default() }));
+                (registration, Answer::Ended(None, how))
             }
             Answer::Pending => (registration, Answer::Pending),
         });
         let spare = self.crew.come_back();
         if let Some((registration, answer)) = answered {
             // A closed watcher has forgotten the watch.
-            drop(self.send(Letter::Answered(registration, answer), MonoNs(0)));
+            drop(self.send(Letter::Answered(registration, answer), || MonoNs(0)));
         }
         if spare {
             // With a spare there again, what could not be asked can be.
@@ -275,10 +312,8 @@ impl Shared {
 
     /// The watcher was dropped: what is left ends with an error.
     fn end_all(&self, mut tables: Guard<'_>) -> Relieved {
-        self.take_letters(&mut tables);
+        self.take_letters(&mut tables, monotonic::now());
         tables.end_all(closed, &self.counters);
-        // Whatever is asked now has ended.
-        while tables.next_to_ask().is_some() {}
         match self.call(tables, MonoNs::MAX) {
             Ok(_) => Relieved::Closed,
             Err(relieved) => relieved,

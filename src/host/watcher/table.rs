@@ -15,10 +15,12 @@
 //! left of ended watches is passed over when its time comes, and cleared out once it is more than
 //! half. So a watch that ends before its first backstop costs a push that goes no way up.
 
-use super::entry::{Entry, Status};
+use super::counters::{Counters, tally};
+use super::entry::{Ended, Entry, Status, Terms};
 use super::scan::{Answer, Letter};
-use super::{WatchError, counters};
 use crate::core::error::{Error, ErrorCode};
+use crate::core::line::OwnedDescriptor;
+use crate::core::reactor::heap::NOWHERE;
 use crate::core::reactor::lines::{LineRef, LineTable};
 use crate::core::reactor::waiters::{Registration, Waiters};
 use crate::core::time::{DurNs, MonoNs};
@@ -28,10 +30,14 @@ use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
+use core::sync::atomic::AtomicU64;
 use core::task::Waker;
 
 /// How long a status is left alone at least that was pending although its word was reached.
 const RECHECK_MIN: DurNs = DurNs::from_us(1);
+
+/// The place of a watch whose future was dropped before its registration was taken up.
+const LEFT: u32 = NOWHERE - 1;
 
 pub(super) struct Tables {
     pub(super) idle: StdIdle,
@@ -53,14 +59,16 @@ pub(super) struct Tables {
 
 struct Watching {
     entry: Arc<Entry<Status>>,
+    descriptor: OwnedDescriptor,
+    terms: Terms,
     /// When the agenda has it next.
     event: MonoNs,
-    asking: Asking,
     /// When the word was seen to be reached; it is on its line no longer then.
     reached_at: Option<MonoNs>,
+    queries: u32,
+    asking: Asking,
     /// The deadline has passed, and the status is asked once more.
     last: bool,
-    queries: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,9 +82,12 @@ enum Asking {
 pub(super) struct Ask {
     pub(super) registration: Registration,
     pub(super) entry: Arc<Entry<Status>>,
+    pub(super) began: MonoNs,
     pub(super) reached_at: Option<MonoNs>,
+    /// The word, where it has not been seen to be reached.
+    pub(super) word: Option<OwnedDescriptor>,
     pub(super) last: bool,
-    pub(super) queries: u64,
+    pub(super) queries: u32,
 }
 
 /// A watch that has ended: dropped first, so that the future's own reference is the last one and
@@ -84,6 +95,7 @@ pub(super) struct Ask {
 #[derive(Default)]
 pub(super) struct Parting {
     pub(super) entry: Option<Arc<Entry<Status>>>,
+    pub(super) descriptor: Option<OwnedDescriptor>,
     pub(super) waker: Option<Waker>,
 }
 
@@ -118,21 +130,37 @@ impl Tables {
         !self.reached.is_empty() || !self.backstops.is_empty()
     }
 
-    pub(super) fn enter(&mut self, entry: Arc<Entry<Status>>) {
-        if entry.is_gone() {
-            self.partings.push_back(Parting { entry: Some(entry), waker: None });
+    /// Takes a watch up.
+    pub(super) fn enter(
+        &mut self,
+        entry: Arc<Entry<Status>>,
+        descriptor: OwnedDescriptor,
+        mut terms: Terms,
+        now: MonoNs,
+    ) {
+        if entry.place() == LEFT {
+            self.partings.push_back(Parting {
+                entry: Some(entry),
+                descriptor: Some(descriptor),
+                waker: None,
+            });
             return;
         }
-        let slot = self.lines.enter_owned(&entry.descriptor);
-        let target = entry.descriptor.target;
-        let event = entry.terms.next_event(entry.terms.began);
+        if terms.began == MonoNs(0) {
+            terms.began = now;
+        }
+        let event = terms.next_event(terms.began);
+        let target = descriptor.target;
+        let slot = self.lines.enter_owned(&descriptor);
         let watching = Watching {
             entry,
+            descriptor,
+            terms,
             event,
-            asking: Asking::No,
             reached_at: None,
-            last: false,
             queries: 0,
+            asking: Asking::No,
+            last: false,
         };
         let registration = self.waiters.insert(Some(slot), target, watching);
         self.lines.queue(slot, registration.place, target, &mut self.waiters);
@@ -154,26 +182,24 @@ impl Tables {
         });
     }
 
-    /// The future of `entry` was dropped. `true` where the watch was registered.
-    pub(super) fn leave(&mut self, entry: Arc<Entry<Status>>) -> bool {
-        let place = entry.place();
-        let registered = match place {
-            crate::core::reactor::heap::NOWHERE => false,
-            _ => {
+    /// The future of `entry` was dropped.
+    pub(super) fn leave(&mut self, entry: Arc<Entry<Status>>) {
+        match entry.place() {
+            // Another thread dropped it than the one that registered it, whose letter comes later.
+            NOWHERE => entry.set_place(LEFT),
+            place => {
                 let owner = self.waiters.at(place).owner.as_ref();
-                owner.is_some_and(|own| Arc::ptr_eq(&own.entry, &entry))
+                if owner.is_some_and(|own| Arc::ptr_eq(&own.entry, &entry)) {
+                    let parting = self.free(place, None);
+                    self.partings.push_back(parting);
+                }
             }
-        };
-        if registered {
-            let freed = self.free(place);
-            self.partings.push_back(Parting { entry: Some(freed), waker: None });
         }
-        self.partings.push_back(Parting { entry: Some(entry), waker: None });
-        registered
+        self.partings.push_back(Parting { entry: Some(entry), ..Parting::default() });
     }
 
-    /// Takes the watch at `place` out.
-    fn free(&mut self, place: u32) -> Arc<Entry<Status>> {
+    /// Takes the watch at `place` out, to wake `waker` once it is dropped.
+    fn free(&mut self, place: u32, waker: Option<Waker>) -> Parting {
         let waiter = self.waiters.at(place);
         let on_line = waiter.owner.as_ref().is_some_and(|own| own.reached_at.is_none());
         if let (true, Some(slot)) = (on_line, waiter.slot) {
@@ -183,15 +209,13 @@ impl Tables {
             }
         }
         self.live -= 1;
-        self.waiters.free(place).expect("an entry that is registered has its owner").entry
+        let owner = self.waiters.free(place);
+        let Watching { entry, descriptor, .. } = owner.expect("what is registered has an owner");
+        Parting { entry: Some(entry), descriptor: Some(descriptor), waker }
     }
 
-    /// Looks at every word. Those reached are queued to be asked.
-    pub(super) fn scan(&mut self, now: impl FnOnce() -> MonoNs) {
-        if !self.lines.any_reached() {
-            return;
-        }
-        let now = now();
+    /// Looks at every word. Those reached, seen at `now`, are queued to be asked.
+    pub(super) fn scan(&mut self, now: MonoNs) {
         let Tables { lines, waiters, gone, reached, .. } = self;
         lines.scan(waiters, gone, |waiters, place| {
             let registration = waiters.registration(place);
@@ -212,7 +236,7 @@ impl Tables {
         now: MonoNs,
         patience: DurNs,
         stuck: Option<usize>,
-        counters: &counters::Counters,
+        counters: &Counters,
     ) {
         while let Some(&Reverse((at, ticket, place))) = self.agenda.peek() {
             if at > now {
@@ -227,19 +251,19 @@ impl Tables {
             if watching.event != at {
                 continue;
             }
-            let terms = watching.entry.terms;
+            let terms = watching.terms;
             let asking = watching.asking;
             if now >= terms.deadline {
                 if watching.last || asking == Asking::InCall {
-                    let result = watching.entry.timed_out(now, watching.queries);
-                    self.end(place, result, &counters.timed_out);
+                    let (elapsed, queries) = (now.since(terms.began), watching.queries);
+                    self.end(place, Ended::TimedOut { elapsed, queries }, &counters.timed_out);
                     continue;
                 }
                 watching.last = true;
                 watching.event = now.after(patience);
             } else if let (Asking::Queued, Some(stuck)) = (asking, stuck) {
                 let error = Error::new(ErrorCode::StatusStuck, [stuck.to_string()]);
-                self.end(place, Err(WatchError::Watcher(error)), &counters.errors);
+                self.end(place, Ended::Unwatched(error), &counters.errors);
                 continue;
             } else {
                 watching.event = terms.next_event(now);
@@ -256,32 +280,25 @@ impl Tables {
     }
 
     /// Ends the watch at `place` without asking.
-    fn end(
-        &mut self,
-        place: u32,
-        result: super::WatchResult,
-        counter: &core::sync::atomic::AtomicU64,
-    ) {
-        let entry = self.free(place);
-        let waker = entry.finish(result);
-        if waker.is_some() {
-            counters::count(counter);
+    fn end(&mut self, place: u32, ended: Ended, counter: &AtomicU64) {
+        let mut parting = self.free(place, None);
+        parting.waker = parting.entry.as_ref().and_then(|entry| entry.finish(ended));
+        if parting.waker.is_some() {
+            tally(counter, 1);
         }
-        self.partings.push_back(Parting { entry: Some(entry), waker });
+        self.partings.push_back(parting);
     }
 
     /// Ends every watch.
-    pub(super) fn end_all(
-        &mut self,
-        result: impl Fn() -> WatchError,
-        counters: &counters::Counters,
-    ) {
-        // What is registered stands on the agenda, if only once of all the times it is there.
+    pub(super) fn end_all(&mut self, error: impl Fn() -> Error, counters: &Counters) {
+        // Whatever is registered stands on the agenda.
         for Reverse((_, ticket, place)) in core::mem::take(&mut self.agenda) {
             if self.waiters.get(Registration { place, ticket }).is_some() {
-                self.end(place, Err(result()), &counters.errors);
+                self.end(place, Ended::Unwatched(error()), &counters.errors);
             }
         }
+        self.reached.clear();
+        self.backstops.clear();
     }
 
     /// The next status to ask.
@@ -297,11 +314,13 @@ impl Tables {
                 continue;
             }
             watching.asking = Asking::InCall;
-            watching.queries += 1;
+            watching.queries = watching.queries.saturating_add(1);
             return Some(Ask {
                 registration,
                 entry: watching.entry.clone(),
+                began: watching.terms.began,
                 reached_at: watching.reached_at,
+                word: watching.reached_at.is_none().then(|| watching.descriptor.clone()),
                 last: watching.last,
                 queries: watching.queries,
             });
@@ -313,13 +332,20 @@ impl Tables {
         &mut self,
         registration: Registration,
         answer: Answer,
+        counters: &Counters,
         now: impl FnOnce() -> MonoNs,
     ) -> Option<Parting> {
         let registered = self.waiters.get(registration).is_some();
+        tally(&counters.queries, 1);
         match answer {
-            Answer::Ended(waker) => {
-                let entry = registered.then(|| self.free(registration.place));
-                Some(Parting { entry, waker })
+            Answer::Ended(waker, how) => {
+                if let Some(how) = how {
+                    how.count(counters);
+                }
+                match registered {
+                    true => Some(self.free(registration.place, waker)),
+                    false => Some(Parting { waker, ..Parting::default() }),
+                }
             }
             Answer::Pending if registered => {
                 self.ask_again(registration, now());
@@ -336,7 +362,7 @@ impl Tables {
         // The word came before the status: it is asked again soon, and less and less often.
         if let Some(reached_at) = watching.reached_at {
             let wait = DurNs(now.since(reached_at).0 / 8).max(RECHECK_MIN);
-            let again = now.after(wait.min(watching.entry.terms.backstop));
+            let again = now.after(wait.min(watching.terms.backstop));
             if again < watching.event {
                 watching.event = again;
                 self.agenda.push(Reverse((again, ticket, place)));

@@ -638,6 +638,28 @@ fn a_waker_or_a_status_that_panics_harms_nobody_else() {
 }
 
 #[test]
+fn a_waker_that_hangs_stops_nobody_else() {
+    let _watchdog = Watchdog::new("hanging waker");
+    for policy in POLICIES {
+        let watcher = watcher(policy);
+        let (word, hang) = (word(1), Arc::new(Mutex::new(())));
+        let held = hang.lock().unwrap();
+        let mut watch = watcher.watch(word.clone(), NEVER, agreeing(&word));
+        let waker = {
+            let hang = hang.clone();
+            running(move || drop(hang.lock().unwrap()))
+        };
+        assert!(Pin::new(&mut watch).poll(&mut Context::from_waker(&waker)).is_pending());
+        store(&word, 1);
+        wait_for(|| watcher.stats().abandoned >= 1);
+        block_on(watcher.watch(word.clone(), NEVER, agreeing(&word))).unwrap();
+        block_on(watch).unwrap();
+        drop(held);
+        wait_for(|| watcher.stats().returned == watcher.stats().abandoned);
+    }
+}
+
+#[test]
 fn f22_registering_wakes_the_thread_only_from_empty_or_for_an_earlier_event() {
     let _watchdog = Watchdog::new("f22");
     // Slices so long that only a wake can end one within this test.

@@ -69,16 +69,25 @@ impl Slack {
     }
 }
 
-fn subjects() -> Vec<Box<dyn Sleeper>> {
+/// What could not be measured here, and why.
+type NotRun = (&'static str, String);
+
+/// The subjects, and why one of ours cannot run here.
+fn subjects() -> (Vec<Box<dyn Sleeper>>, Option<NotRun>) {
     let mut subjects = peers::all();
-    // To be added: the ring timeout of the io_uring host.
     subjects.extend(ours::all());
-    subjects
+    match ours::uring() {
+        Ok(uring) => {
+            subjects.push(uring);
+            (subjects, None)
+        }
+        Err(refused) => (subjects, Some(refused)),
+    }
 }
 
 fn overshoot(time: DurNs, effort: Effort) -> Section {
     let (count, sleeps) = (effort.pick(3, 11), effort.pick(100, 250));
-    let mut subjects = subjects();
+    let (mut subjects, not_run) = subjects();
     let mut cpu = vec![Samples::default(); subjects.len()];
     let mut calls = 0;
     let columns = ["us late", "p50", "p99", "least", "CPU us a sleep"];
@@ -115,6 +124,10 @@ fn overshoot(time: DurNs, effort: Effort) -> Section {
             let what = format!("{}, {time}", subject.name());
             section.verdicts.extend(latency.verdicts(&what, &latencies[raw], TARGET));
         }
+    }
+    if let Some((name, why)) = not_run {
+        section.note(format!("{name}: not run: {why}"));
+        section.row(name, vec![Cell::Absent("not run".to_string())]);
     }
     let own = subjects.iter().zip(&latencies);
     let own = own.filter(|(subject, _)| matches!(subject.kind(), Kind::Host | Kind::Other));

@@ -3,7 +3,7 @@
 use super::peers::signed;
 use super::{Kind, Slack, Sleeper};
 use crate::host;
-use gpu_async_reactor::host::{PreciseTimer, StdClock, StdIdle, TokioClock};
+use gpu_async_reactor::host::{ParkPolicy, PreciseTimer, StdClock, TokioClock, UringIdle};
 use gpu_async_reactor::{Clock, DurNs, Idle, MonoNs, Timer, run_inline};
 use std::pin::Pin;
 use tokio::runtime::{Builder, Runtime};
@@ -15,7 +15,7 @@ pub fn all() -> Vec<Box<dyn Sleeper>> {
     let unhurried = PreciseTimer::with_longest_lead(DurNs::ZERO).expect("a thread");
     vec![
         Box::new(Blocking),
-        Box::new(Idling(host::idle())),
+        Box::new(Idling { name: "StdIdle", idle: host::idle() }),
         Task::boxed("PreciseTimer, tokio current_thread", Kind::Host, current(), precise(timer())),
         Task::boxed("PreciseTimer, tokio multi_thread", Kind::Host, multi, precise(timer())),
         Task::boxed(
@@ -54,12 +54,24 @@ impl Sleeper for Blocking {
     }
 }
 
-/// `StdIdle`, as a reactor uses it.
-struct Idling(StdIdle);
+/// The idle whose sleep is a timeout of the ring, or why there is no ring.
+pub fn uring() -> Result<Box<dyn Sleeper>, (&'static str, String)> {
+    const NAME: &str = "UringIdle";
+    match UringIdle::new(StdClock::new(), ParkPolicy::SPIN) {
+        Ok(idle) => Ok(Box::new(Idling { name: NAME, idle })),
+        Err(refused) => Err((NAME, refused.to_string())),
+    }
+}
 
-impl Sleeper for Idling {
+/// An idle, as a reactor uses it.
+struct Idling<I> {
+    name: &'static str,
+    idle: I,
+}
+
+impl<I: Idle> Sleeper for Idling<I> {
     fn name(&self) -> &str {
-        "StdIdle"
+        self.name
     }
 
     fn kind(&self) -> Kind {
@@ -73,7 +85,7 @@ impl Sleeper for Idling {
     fn lateness(&mut self, time: DurNs) -> f64 {
         let clock = StdClock::new();
         let at = clock.monotonic_ns().after(time);
-        self.0.sleep_until(at);
+        self.idle.sleep_until(at);
         signed(clock.monotonic_ns(), at)
     }
 }

@@ -53,7 +53,6 @@ pub struct NotRun {
 fn entries() -> Vec<Entry> {
     let mut entries: Vec<Entry> = spin::all().into_iter().map(Ok).collect();
     entries.extend(ours::all());
-    // To be added: the Watcher's, by policy.
     entries.extend(blocking::all().into_iter().map(Ok));
     entries.extend(runtimes::all().into_iter().map(Ok));
     entries

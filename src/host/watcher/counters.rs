@@ -43,7 +43,8 @@ counters! {
     /// Calls of a status.
     queries,
     /// Calls that were given up because they did not return in time. Each cost a thread, until it
-    /// came back.
+    /// came back. On a machine whose cores are taken that may be one that was only waiting for its
+    /// turn, which harms nobody.
     abandoned,
     /// Calls that returned after they were given up.
     returned,
@@ -53,13 +54,6 @@ counters! {
     panics,
 }
 
-/// Counts from any thread.
 pub(super) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
-}
-
-/// Counts on the thread on duty, which alone writes `counter`: without a read-modify-write.
-#[inline]
-pub(super) fn tally(counter: &AtomicU64, times: u64) {
-    counter.store(counter.load(Ordering::Relaxed) + times, Ordering::Relaxed);
 }

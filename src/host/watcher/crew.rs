@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
+use std::time::Instant;
 
 /// After how many looks at a thread on duty that sleeps the spare sleeps too, until told.
 const QUIET_LOOKS: u32 = 8;
@@ -96,12 +97,6 @@ impl Crew {
             drop(self.changed.wait_timeout_while(state, bound, busy));
         }
     }
-
-    /// Tells the spare that the watcher is closed.
-    pub(super) fn wake_spare(&self) {
-        drop(self.lock());
-        self.changed.notify_all();
-    }
 }
 
 /// Starts the thread on duty and its spare.
@@ -115,6 +110,10 @@ fn spawn(shared: &Arc<Shared>, on_duty: bool) -> Result<()> {
     let crew = &shared.crew;
     // Locked until the thread is in the list: it may end at once.
     let mut state = crew.lock();
+    if !on_duty && state.spares > 0 {
+        // A thread that came back meanwhile.
+        return Ok(());
+    }
     let spawned = thread::Builder::new()
         .name("watcher".to_string())
         .spawn(move || serve(&of_thread, on_duty));
@@ -150,7 +149,8 @@ fn serve(shared: &Arc<Shared>, on_duty: bool) {
 fn stand_by(shared: &Arc<Shared>) -> bool {
     let crew = &shared.crew;
     let between_looks = Duration::from(shared.policy.patience) / 2;
-    let mut seen: Option<Call> = None;
+    // The call that the thread on duty is away in, and since when at least.
+    let mut seen: Option<(Call, Instant)> = None;
     let mut quiet = 0;
     loop {
         let mut state = crew.lock();
@@ -165,31 +165,41 @@ fn stand_by(shared: &Arc<Shared>) -> bool {
         } else {
             drop(crew.changed.wait_timeout(state, between_looks));
         }
-        let away = shared.duty.look();
-        if let (Some(call), true) = (away, away == seen) {
-            if shared.duty.take_over(call) {
-                took_over(shared);
-                return true;
+        let now = Instant::now();
+        seen = match (shared.duty.look(), seen) {
+            (Some(call), Some((same, since))) if call == same => {
+                // The wait may have ended early.
+                if now - since >= between_looks && take_over(shared, call) {
+                    return true;
+                }
+                seen
             }
-        }
-        seen = away;
+            (away, _) => away.map(|call| (call, now)),
+        };
     }
 }
 
-/// This thread, the spare, is on duty now and another one is stuck.
-fn took_over(shared: &Arc<Shared>) {
-    count(&shared.counters.abandoned);
+/// Takes the duty from the thread that is away in `call`, which then counts as stuck, and starts
+/// another spare if there may be one. `false` where that thread is back.
+fn take_over(shared: &Arc<Shared>, call: Call) -> bool {
+    let crew = &shared.crew;
     let another = {
-        let mut state = shared.crew.lock();
+        // Locked over both: the thread that finds itself taken over comes here next.
+        let mut state = crew.lock();
+        if !shared.duty.take_over(call) {
+            return false;
+        }
         state.stuck += 1;
         state.spares -= 1;
-        shared.crew.has_spare.store(false, Ordering::Relaxed);
+        crew.has_spare.store(state.spares > 0, Ordering::Relaxed);
         state.stuck < shared.policy.stuck_max
     };
+    count(&shared.counters.abandoned);
     if another {
         // Where the system refuses a thread, no status is asked until one comes back.
         drop(spawn(shared, false));
     }
+    true
 }
 
 /// What a closed watcher waits for its threads: long enough for the spare to take over and to end

@@ -13,6 +13,7 @@
 //! puts the result in, so a poll either leaves its waker before that, and is woken, or finds the
 //! result. One `finish` wins; to a dropped future it is nothing.
 
+use super::counters::{Counters, count};
 use super::sync::{Mutex, lock};
 use super::{WatchError, WatchResult};
 use crate::core::error::{Error, ErrorCode, Result};
@@ -39,9 +40,10 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// What comes first after `now`: the next backstop, or the deadline.
+    /// What comes first after `now`: the next backstop, or the deadline. Before `MAX`, which is when a
+    /// thread sleeps until that has nothing to watch.
     pub(super) fn next_event(&self, now: MonoNs) -> MonoNs {
-        now.after(self.backstop).min(self.deadline)
+        now.after(self.backstop).min(self.deadline).min(MonoNs(u64::MAX - 1))
     }
 }
 
@@ -125,14 +127,16 @@ impl<F: ?Sized> Entry<F> {
 
     /// Ends the watch. Gives back the waker to be woken; none where the future is gone or the watch
     /// has ended already, and then `ended` comes to nothing.
-    pub(super) fn finish(&self, ended: Ended) -> Option<Waker> {
+    /// It is counted before anybody can see it.
+    pub(super) fn finish(&self, ended: Ended, counters: &Counters) -> Option<Waker> {
         let mut cell = lock(&self.cell);
-        match &mut *cell {
-            Cell::Waiting(_) => match mem::replace(&mut *cell, Cell::Ended(ended)) {
-                Cell::Waiting(waker) => Some(waker),
-                _ => None,
-            },
-            _ => None,
+        if !matches!(*cell, Cell::Waiting(_)) {
+            return None;
+        }
+        ended.count(counters);
+        match mem::replace(&mut *cell, Cell::Ended(ended)) {
+            Cell::Waiting(waker) => Some(waker),
+            Cell::Ended(_) | Cell::Gone => None,
         }
     }
 
@@ -156,6 +160,19 @@ impl Entry<Status> {
 }
 
 impl Ended {
+    fn count(&self, counters: &Counters) {
+        match self {
+            Ended::Done { reached, .. } => {
+                count(&counters.completed);
+                if !reached {
+                    count(&counters.backstop_completions);
+                }
+            }
+            Ended::TimedOut { .. } => count(&counters.timed_out),
+            Ended::Failed(_) | Ended::Unwatched(_) => count(&counters.errors),
+        }
+    }
+
     fn result(self) -> WatchResult {
         match self {
             Ended::Done { reached: true, elapsed, queries } => {

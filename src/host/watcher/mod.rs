@@ -239,7 +239,6 @@ impl Drop for Handle {
         let Handle(shared) = self;
         shared.inbox.close();
         shared.unparker.wake_by_ref();
-        shared.crew.wake_spare();
         shared.crew.wait_for_end(crew::end_bound(&shared.policy));
     }
 }

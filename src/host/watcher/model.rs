@@ -3,6 +3,7 @@
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test --release --lib model`.
 
+use super::counters::Counters;
 use super::duty::Duty;
 use super::entry::{Ended, Entry};
 use super::inbox::Inbox;
@@ -118,7 +119,7 @@ fn a_poll_finds_the_result_or_leaves_the_waker_that_is_woken() {
         let entry = Arc::new(Entry::new(first, ()));
         let ending = entry.clone();
         let thread = thread::spawn(move || {
-            let waker = ending.finish(done()).expect("nobody else ends it");
+            let waker = ending.finish(done(), &Counters::default()).expect("nobody else ends it");
             waker.wake();
         });
         let found = entry.poll(&second).is_some();
@@ -135,7 +136,7 @@ fn of_the_end_of_a_watch_and_the_drop_of_its_future_one_is_first() {
     loom::model(|| {
         let entry = Arc::new(Entry::new(Waker::noop().clone(), ()));
         let ending = entry.clone();
-        let thread = thread::spawn(move || ending.finish(done()).is_some());
+        let thread = thread::spawn(move || ending.finish(done(), &Counters::default()).is_some());
         let unregisters = entry.abandon();
         let ended = thread.join().unwrap();
         assert!(unregisters != ended, "it is either unregistered or has ended");

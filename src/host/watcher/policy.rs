@@ -24,7 +24,7 @@ pub struct WatchPolicy {
     /// goes on with everything else. A call is given up after between half of this and all of it.
     ///
     /// A spare thread looks twice in this time, so that it costs `2 / patience` wake-ups a second
-    /// while something is registered: 0.2 % of a core or less at 5 ms.
+    /// while something is registered.
     pub patience: DurNs,
     /// How many threads may be stuck in calls at one time. Once they are, no status is asked before
     /// one comes back: see [`Watcher`](super::Watcher).

@@ -1,6 +1,6 @@
 //! The thread on duty: take letters in, look at words and times, ask what is due, idle.
 
-use super::counters::{Counters, count, tally};
+use super::counters::{Counters, count};
 use super::crew::Crew;
 use super::duty::Duty;
 use super::entry::{Ended, Entry, Status, Terms};
@@ -16,6 +16,7 @@ use crate::core::time::{DurNs, MonoNs};
 use crate::host::StdIdle;
 use crate::monotonic;
 use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
 use core::task::Waker;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -38,33 +39,8 @@ pub(super) enum Letter {
 /// What came of a call of a status.
 pub(super) enum Answer {
     Pending,
-    /// The watch has ended; whom to wake, unless that was done, and what to count, unless the watch
-    /// had ended before.
-    Ended(Option<Waker>, Option<How>),
-}
-
-/// How a watch ended, for the counters.
-#[derive(Clone, Copy)]
-pub(super) enum How {
-    Word,
-    Backstop,
-    Error,
-    TimedOut,
-}
-
-impl How {
-    /// On the thread on duty.
-    pub(super) fn count(self, counters: &Counters) {
-        match self {
-            How::Word => tally(&counters.completed, 1),
-            How::Backstop => {
-                tally(&counters.completed, 1);
-                tally(&counters.backstop_completions, 1);
-            }
-            How::Error => tally(&counters.errors, 1),
-            How::TimedOut => tally(&counters.timed_out, 1),
-        }
-    }
+    /// The watch has ended; whom to wake, unless that was done.
+    Ended(Option<Waker>),
 }
 
 /// Why a thread is on duty no longer.
@@ -157,17 +133,16 @@ impl Shared {
                 }
                 Letter::Leave(entry) => {
                     tables.leave(entry);
-                    tally(&self.counters.dropped, 1);
+                    count(&self.counters.dropped);
                 }
                 Letter::Answered(registration, answer) => {
-                    let ended =
-                        tables.answered(registration, answer, &self.counters, monotonic::now);
+                    let ended = tables.answered(registration, answer, monotonic::now);
                     tables.partings.extend(ended);
                 }
             }
         }
         if entered > 0 {
-            tally(&self.counters.registered, entered);
+            self.counters.registered.fetch_add(entered, Ordering::Relaxed);
         }
         tables.letters = letters;
     }
@@ -196,7 +171,7 @@ impl Shared {
             tables = lock(&self.tables);
             tables.gone.append(&mut gone);
             if let Some((registration, answer)) = answered {
-                parting = tables.answered(registration, answer, &self.counters, monotonic::now);
+                parting = tables.answered(registration, answer, monotonic::now);
             }
             calls += 1;
             if calls % CALLS == 0 && monotonic::now() >= until {
@@ -227,34 +202,28 @@ impl Shared {
 
     fn ask(&self, ask: Ask) -> (Registration, Answer) {
         let Ask { registration, entry, began, reached_at, word, last, queries } = ask;
-        let elapsed = |at: MonoNs| at.since(began);
-        let (ended, how) = match entry.ask() {
-            Ok(true) => match reached_at {
-                Some(at) => {
-                    (Ended::Done { reached: true, elapsed: elapsed(at), queries }, How::Word)
-                }
-                None => {
-                    // A backstop's query that was a little faster than the look at the word.
-                    let reached = word.as_ref().is_some_and(OwnedDescriptor::is_complete);
-                    let elapsed = elapsed(monotonic::now());
-                    let how = if reached { How::Word } else { How::Backstop };
-                    (Ended::Done { reached, elapsed, queries }, how)
-                }
-            },
-            Err(error) => (Ended::Failed(error), How::Error),
+        let counters = &self.counters;
+        count(&counters.queries);
+        let ended = match entry.ask() {
+            Ok(true) => {
+                // A backstop's query may be a little faster than the look at the word.
+                let reached =
+                    reached_at.is_some() || word.as_ref().is_some_and(OwnedDescriptor::is_complete);
+                let at = reached_at.unwrap_or_else(monotonic::now);
+                Some(Ended::Done { reached, elapsed: at.since(began), queries })
+            }
+            Err(error) => Some(Ended::Failed(error)),
             Ok(false) if last => {
-                let elapsed = elapsed(monotonic::now());
-                (Ended::TimedOut { elapsed, queries }, How::TimedOut)
+                Some(Ended::TimedOut { elapsed: monotonic::now().since(began), queries })
             }
-            Ok(false) => {
-                self.contain(|| drop((word, entry)));
-                return (registration, Answer::Pending);
-            }
+            Ok(false) => None,
         };
-        let waker = entry.finish(ended);
+        let answer = match ended {
+            Some(ended) => Answer::Ended(entry.finish(ended, counters)),
+            None => Answer::Pending,
+        };
         self.contain(|| drop((word, entry)));
-        let how = waker.as_ref().map(|_| how);
-        (registration, Answer::Ended(waker, how))
+        (registration, answer)
     }
 
     /// The call returned after another thread had taken over, which is told.
@@ -262,9 +231,9 @@ impl Shared {
     fn come_back_late(&self, answered: Option<(Registration, Answer)>) -> Relieved {
         count(&self.counters.returned);
         let answered = answered.map(|(registration, answer)| match answer {
-            Answer::Ended(waker, how) => {
+            Answer::Ended(waker) => {
                 self.part(Some(Parting { waker, ..Parting::default() }));
-                (registration, Answer::Ended(None, how))
+                (registration, Answer::Ended(None))
             }
             Answer::Pending => (registration, Answer::Pending),
         });
@@ -284,9 +253,9 @@ impl Shared {
     fn idle(&self, tables: &mut Tables) {
         let nothing = CompletionLine::default();
         let inbox = &self.inbox;
-        let event = if tables.live() == 0 { MonoNs::MAX } else { tables.next_event() };
+        let (live, event) = (tables.live(), tables.next_event());
         let Tables { idle, lines, .. } = &mut *tables;
-        if event == MonoNs::MAX {
+        if live == 0 {
             let linger = self.policy.linger;
             if linger > DurNs::ZERO && idle.park_line(&nothing, |_| inbox.is_stirred(), linger) {
                 return;

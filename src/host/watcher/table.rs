@@ -15,7 +15,7 @@
 //! left of ended watches is passed over when its time comes, and cleared out once it is more than
 //! half. So a watch that ends before its first backstop costs a push that goes no way up.
 
-use super::counters::{Counters, tally};
+use super::counters::Counters;
 use super::entry::{Ended, Entry, Status, Terms};
 use super::scan::{Answer, Letter};
 use crate::core::error::{Error, ErrorCode};
@@ -30,7 +30,6 @@ use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
-use core::sync::atomic::AtomicU64;
 use core::task::Waker;
 
 /// How long a status is left alone at least that was pending although its word was reached.
@@ -261,14 +260,14 @@ impl Tables {
             if now >= terms.deadline {
                 if watching.last || asking == Asking::InCall {
                     let (elapsed, queries) = (now.since(terms.began), watching.queries);
-                    self.end(place, Ended::TimedOut { elapsed, queries }, &counters.timed_out);
+                    self.end(place, Ended::TimedOut { elapsed, queries }, counters);
                     continue;
                 }
                 watching.last = true;
                 watching.event = now.after(patience);
             } else if let (Asking::Queued, Some(stuck)) = (asking, stuck) {
                 let error = Error::new(ErrorCode::StatusStuck, [stuck.to_string()]);
-                self.end(place, Ended::Unwatched(error), &counters.errors);
+                self.end(place, Ended::Unwatched(error), counters);
                 continue;
             } else {
                 watching.event = terms.next_event(now);
@@ -285,12 +284,9 @@ impl Tables {
     }
 
     /// Ends the watch at `place` without asking.
-    fn end(&mut self, place: u32, ended: Ended, counter: &AtomicU64) {
+    fn end(&mut self, place: u32, ended: Ended, counters: &Counters) {
         let mut parting = self.free(place, None);
-        parting.waker = parting.entry.as_ref().and_then(|entry| entry.finish(ended));
-        if parting.waker.is_some() {
-            tally(counter, 1);
-        }
+        parting.waker = parting.entry.as_ref().and_then(|entry| entry.finish(ended, counters));
         self.partings.push_back(parting);
     }
 
@@ -299,7 +295,7 @@ impl Tables {
         // Whatever is registered stands on the agenda.
         for Reverse((_, ticket, place)) in core::mem::take(&mut self.agenda) {
             if self.waiters.get(Registration { place, ticket }).is_some() {
-                self.end(place, Ended::Unwatched(error()), &counters.errors);
+                self.end(place, Ended::Unwatched(error()), counters);
             }
         }
         self.reached.clear();
@@ -337,21 +333,14 @@ impl Tables {
         &mut self,
         registration: Registration,
         answer: Answer,
-        counters: &Counters,
         now: impl FnOnce() -> MonoNs,
     ) -> Option<Parting> {
         let registered = self.waiters.get(registration).is_some();
-        tally(&counters.queries, 1);
         match answer {
-            Answer::Ended(waker, how) => {
-                if let Some(how) = how {
-                    how.count(counters);
-                }
-                match registered {
-                    true => Some(self.free(registration.place, waker)),
-                    false => Some(Parting { waker, ..Parting::default() }),
-                }
-            }
+            Answer::Ended(waker) => match registered {
+                true => Some(self.free(registration.place, waker)),
+                false => Some(Parting { waker, ..Parting::default() }),
+            },
             Answer::Pending if registered => {
                 self.ask_again(registration, now());
                 None

@@ -5,7 +5,9 @@
 //!
 //! An [`Error`] is one pointer wide, so that `Result<()>` stays in a register on the hot paths.
 
-use alloc::{boxed::Box, string::String, vec::Vec};
+use super::line::Slot;
+use alloc::string::{String, ToString};
+use alloc::{boxed::Box, vec::Vec};
 use core::{fmt, ops::Range};
 
 /// What this crate returns. The default error is [`Error`].
@@ -99,6 +101,19 @@ impl Error {
         Error(Box::new(Inner { code, args, span: None }))
     }
 
+    /// An error of a code whose template has no arguments.
+    #[cold]
+    pub(crate) fn plain(code: ErrorCode) -> Self {
+        Error::new(code, [""; 0])
+    }
+
+    /// A wait names `number` of `slot`, whose last issued number is `issued`.
+    #[cold]
+    pub(crate) fn never_issued(number: u64, slot: Slot, issued: u64) -> Self {
+        let args = [number.to_string(), slot.index().to_string(), issued.to_string()];
+        Error::new(ErrorCode::NeverIssued, args)
+    }
+
     /// A [`Backend`](ErrorCode::Backend) error: what was asked of the device and how it answered.
     #[cold]
     pub fn backend(call: impl Into<String>, status: impl Into<String>) -> Self {
@@ -166,7 +181,6 @@ impl core::error::Error for Error {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::string::ToString;
 
     #[test]
     fn numbers_are_those_of_the_contract_and_never_repeat() {

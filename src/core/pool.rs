@@ -26,6 +26,7 @@ pub struct SlotPool<M> {
     make_line: M,
     free: Vec<SlotLease>,
     draining: VecDeque<SlotLease>,
+    /// All but `draining`, which is how many there are of these.
     stats: SlotStats,
     /// Slots of lines of the callers' own, in use or with a number still outstanding.
     adopted: Vec<Adopted>,
@@ -109,8 +110,7 @@ impl SlotLease {
         if number <= self.issued {
             return Ok(());
         }
-        let args = [number.to_string(), self.slot.index().to_string(), self.issued.to_string()];
-        Err(Error::new(ErrorCode::NeverIssued, args))
+        Err(Error::never_issued(number, self.slot, self.issued))
     }
 
     fn drained(&self) -> bool {
@@ -210,13 +210,16 @@ impl<M: FnMut() -> Result<SharedLine>> SlotPool<M> {
             self.free.push(lease);
         } else {
             self.draining.push_back(lease);
-            self.stats.draining += 1;
         }
     }
 
     /// Takes a slot out of use for good: its outstanding number will never come.
     pub fn retire(&mut self, lease: SlotLease) {
         self.stats.leased -= 1;
+        self.put_away(lease);
+    }
+
+    fn put_away(&mut self, lease: SlotLease) {
         self.stats.retired += 1;
         // The store may still land, at any time: this count of the line is never given back, so the
         // memory stays. An adopted place stays taken.
@@ -226,15 +229,13 @@ impl<M: FnMut() -> Result<SharedLine>> SlotPool<M> {
     /// What became of the slots.
     #[must_use]
     pub fn stats(&self) -> SlotStats {
-        self.stats
+        SlotStats { draining: self.draining.len(), ..self.stats }
     }
 
     /// Retires every draining slot: the device that would have stored their numbers is gone.
     pub fn retire_draining(&mut self) {
         while let Some(lease) = self.draining.pop_front() {
-            self.stats.draining -= 1;
-            self.stats.leased += 1;
-            self.retire(lease);
+            self.put_away(lease);
         }
     }
 
@@ -243,7 +244,6 @@ impl<M: FnMut() -> Result<SharedLine>> SlotPool<M> {
         for _ in 0..looks.min(self.draining.len()) {
             let lease = self.draining.pop_front().expect("counted above");
             if lease.drained() {
-                self.stats.draining -= 1;
                 self.free.push(lease);
             } else {
                 self.draining.push_back(lease);

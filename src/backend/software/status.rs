@@ -2,9 +2,9 @@
 
 use super::fault::{Fault, QueryFault};
 use super::lock;
-use crate::core::error::{Error, ErrorCode, Result};
+use crate::core::error::{Error, Result};
 use crate::core::line::Slot;
-use alloc::{collections::VecDeque, string::ToString};
+use alloc::collections::VecDeque;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
@@ -111,8 +111,7 @@ impl Status {
         if number <= issued {
             return Ok(());
         }
-        let args = [number.to_string(), slot.index().to_string(), issued.to_string()];
-        Err(Error::new(ErrorCode::NeverIssued, args))
+        Err(Error::never_issued(number, slot, issued))
     }
 
     pub(super) fn queued(&self) -> u64 {

@@ -137,7 +137,7 @@ impl<T> JoinTable<T> {
 }
 
 pub(super) fn aborted() -> Error {
-    Error::new(ErrorCode::Aborted, [""; 0])
+    Error::plain(ErrorCode::Aborted)
 }
 
 /// The result of a spawned task. Dropping it detaches the task.

@@ -166,7 +166,7 @@ impl<F: Future> Executor<F> {
         struct Unwinding<'e, F: Future>(&'e mut Executor<F>, u32);
         impl<F: Future> Drop for Unwinding<'_, F> {
             fn drop(&mut self) {
-                let panicked = crate::Error::new(crate::ErrorCode::TaskPanicked, [""; 0]);
+                let panicked = crate::Error::plain(crate::ErrorCode::TaskPanicked);
                 self.0.finish(self.1, Err(panicked));
             }
         }

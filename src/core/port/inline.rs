@@ -15,7 +15,7 @@ use core::{
 pub fn run_inline<F: Future>(future: F) -> Result<F::Output> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Ok(output),
-        Poll::Pending => Err(Error::new(ErrorCode::PendedInline, [""; 0])),
+        Poll::Pending => Err(Error::plain(ErrorCode::PendedInline)),
     }
 }
 

@@ -106,7 +106,7 @@ pub async fn wait<P: CompletionPort, T: Clock + Timer>(
     port: &mut P,
     time: &T,
 ) -> Result<Waited, P::Error> {
-    let mut wait = Wait::begin(port, time, MonoNs::MAX);
+    let mut wait = Wait::begin(port, time, None);
     if plan.park == Park::Block {
         wait.port.block().await?;
         return Ok(wait.ended(End::Blocked));
@@ -134,8 +134,7 @@ pub async fn wait_until<P: CompletionPort, T: Clock + Timer>(
     if plan.park == Park::Block {
         return Err(WaitError::Refused(Error::new(ErrorCode::BlockingDeadline, ["block"])));
     }
-    let mut wait = Wait::begin(port, time, deadline);
-    wait.has_deadline = true;
+    let mut wait = Wait::begin(port, time, Some(deadline));
     match wait.run(plan, sleep).await {
         Ok(waited) if waited.end == End::TimedOut => Err(WaitError::TimedOut(waited)),
         Ok(waited) => Ok(waited),
@@ -147,21 +146,19 @@ struct Wait<'w, P, T> {
     port: &'w mut P,
     time: &'w T,
     start: MonoNs,
-    has_deadline: bool,
-    deadline: MonoNs,
+    deadline: Option<MonoNs>,
     slept: DurNs,
     queries: u64,
     parks: u64,
 }
 
 impl<'w, P: CompletionPort, T: Clock + Timer> Wait<'w, P, T> {
-    fn begin(port: &'w mut P, time: &'w T, deadline: MonoNs) -> Self {
+    fn begin(port: &'w mut P, time: &'w T, deadline: Option<MonoNs>) -> Self {
         port.begin();
         Wait {
             start: time.monotonic_ns(),
             port,
             time,
-            has_deadline: false,
             deadline,
             slept: DurNs::ZERO,
             queries: 0,
@@ -180,7 +177,7 @@ impl<'w, P: CompletionPort, T: Clock + Timer> Wait<'w, P, T> {
             self.port.arm()?;
         }
         if let Some(sleep) = sleep {
-            let until = self.start.after(sleep).min(self.deadline);
+            let until = self.no_later(self.start.after(sleep));
             let before = self.time.monotonic_ns();
             self.time.sleep_until(until).await;
             let woke = self.time.monotonic_ns();
@@ -205,7 +202,7 @@ impl<'w, P: CompletionPort, T: Clock + Timer> Wait<'w, P, T> {
         let mut now = self.time.monotonic_ns();
         let mut backstop = now.after(DurNs(backstop_ns));
         loop {
-            let bound = DurNs(park_ns).min(backstop.min(self.deadline).since(now));
+            let bound = DurNs(park_ns).min(self.no_later(backstop).since(now));
             if bound > DurNs::ZERO {
                 self.parks += 1;
                 if self.port.park(bound).await? {
@@ -213,7 +210,7 @@ impl<'w, P: CompletionPort, T: Clock + Timer> Wait<'w, P, T> {
                 }
                 now = self.time.monotonic_ns();
             }
-            if now >= backstop.min(self.deadline) {
+            if now >= self.no_later(backstop) {
                 if let Some(waited) = self.backstop(now, End::Parked)? {
                     return Ok(waited);
                 }
@@ -232,7 +229,7 @@ impl<'w, P: CompletionPort, T: Clock + Timer> Wait<'w, P, T> {
             if pacer.step() {
                 let now = self.time.monotonic_ns();
                 pacer.looked(now);
-                if now >= backstop.min(self.deadline) {
+                if now >= self.no_later(backstop) {
                     if let Some(waited) = self.backstop(now, End::Spun)? {
                         return Ok(waited);
                     }
@@ -255,7 +252,7 @@ impl<'w, P: CompletionPort, T: Clock + Timer> Wait<'w, P, T> {
 
     /// Queries until the status says done, however early the word was.
     async fn until_done(&mut self, end: End) -> Result<Waited, P::Error> {
-        if !self.has_deadline {
+        if self.deadline.is_none() {
             self.port.poll().await?;
             return Ok(self.ended(end));
         }
@@ -278,7 +275,12 @@ impl<'w, P: CompletionPort, T: Clock + Timer> Wait<'w, P, T> {
     }
 
     fn expired(&self, now: MonoNs) -> bool {
-        self.has_deadline && now >= self.deadline
+        self.deadline.is_some_and(|deadline| now >= deadline)
+    }
+
+    /// `at`, or the deadline where that comes first.
+    fn no_later(&self, at: MonoNs) -> MonoNs {
+        self.deadline.map_or(at, |deadline| at.min(deadline))
     }
 
     fn ended(&self, end: End) -> Waited {

@@ -130,7 +130,7 @@ impl Runtime {
     }
 
     fn try_run(&self) -> Result<core::cell::RefMut<'_, Running>> {
-        self.running.try_borrow_mut().map_err(|_| Error::new(ErrorCode::RunningAlready, [""; 0]))
+        self.running.try_borrow_mut().map_err(|_| Error::plain(ErrorCode::RunningAlready))
     }
 }
 

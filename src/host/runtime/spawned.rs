@@ -36,7 +36,7 @@ impl<T> Future for Spawned<T> {
         Pin::new(&mut self.join).poll(cx).map(|finished| {
             finished?;
             // Taken already where the handle is polled again after it was ready.
-            self.output.take().ok_or_else(|| Error::new(ErrorCode::Aborted, [""; 0]))
+            self.output.take().ok_or_else(|| Error::plain(ErrorCode::Aborted))
         })
     }
 }

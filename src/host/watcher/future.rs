@@ -110,7 +110,7 @@ impl<F> Drop for Watch<F> {
 }
 
 pub(super) fn closed() -> Error {
-    Error::new(ErrorCode::WatcherClosed, [""; 0])
+    Error::plain(ErrorCode::WatcherClosed)
 }
 
 impl<F> fmt::Debug for Watch<F> {

@@ -69,8 +69,11 @@ impl Slack {
     }
 }
 
-/// The subjects, and why one of ours cannot run here.
-fn subjects() -> (Vec<Box<dyn Sleeper>>, Option<(&'static str, String)>) {
+/// A subject that cannot run here, and why.
+type NotRun = (&'static str, String);
+
+/// The subjects, and one of ours that cannot run here.
+fn subjects() -> (Vec<Box<dyn Sleeper>>, Option<NotRun>) {
     let mut subjects = peers::all();
     subjects.extend(ours::all());
     match ours::uring() {

@@ -69,10 +69,10 @@ impl Slack {
     }
 }
 
-/// A subject that cannot run here, and why.
+/// What could not be measured here, and why.
 type NotRun = (&'static str, String);
 
-/// The subjects, and one of ours that cannot run here.
+/// The subjects, and why one of ours cannot run here.
 fn subjects() -> (Vec<Box<dyn Sleeper>>, Option<NotRun>) {
     let mut subjects = peers::all();
     subjects.extend(ours::all());

@@ -46,6 +46,7 @@ pub(super) trait Monitor {
 }
 
 /// What an instruction says about the end of its wait.
+#[allow(dead_code, reason = "only umwait tells them apart, and some machines have no instruction")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ended {
     /// The kernel's cap on the length of waits ended it.

@@ -307,6 +307,10 @@ fn waits_that_return_at_once_are_refused_with_their_count() {
         let verdict = verdict.map_err(|count| Unsupported::SelfTest { fault, count, of: ALONE });
         assert_eq!(self_test::alone(&cpu, &SCALE), verdict);
     }
+    // However short the kernel's cap: the CPU says that it waited for it.
+    let capped = Cpu::default();
+    capped.script.borrow_mut().extend([End::Cap(100); ALONE as usize]);
+    assert_eq!(self_test::alone(&capped, &SCALE), Ok(()));
 }
 
 #[test]

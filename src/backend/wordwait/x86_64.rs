@@ -5,8 +5,8 @@
 //! | | `umwait` | `mwaitx` |
 //! |---|---|---|
 //! | manual | Intel SDM vol. 2, UMONITOR, UMWAIT | AMD APM vol. 3, MONITORX, MWAITX |
-//! | offered by | CPUID.7.0:ECX[5] | CPUID.8000_0001h:ECX[29] |
-//! | operands | EDX:EAX deadline on the time stamp counter, bit 0 of the register: C0.1 | EBX ticks, ECX[1]: use them, EAX\[7:4\]: C-state |
+//! | offered by | CPUID.7.0:ECX\[5\] | CPUID.8000_0001h:ECX\[29\] |
+//! | operands | EDX:EAX deadline on the time stamp counter, bit 0 of the register: C0.1 | EBX ticks, ECX\[1\]: use them, EAX\[7:4\]: C-state |
 //! | ends by | a store to the line, the deadline, an interrupt, the kernel's cap (carry flag set) | a store to the line, the ticks, an interrupt |
 //! | faults | #UD without the CPUID bit | #UD without the CPUID bit |
 //! | memory | reads one byte, as a load does, and needs write-back memory | the same |
@@ -90,7 +90,7 @@ fn cpuid(leaf: u32) -> CpuidResult {
     unsafe { __cpuid_count(leaf, 0) }
 }
 
-/// CPUID.1:ECX[31] is 1 under a hypervisor, which signs leaf 4000_0000h; AMD APM vol. 3, CPUID
+/// CPUID.1:ECX\[31\] is 1 under a hypervisor, which signs leaf 4000_0000h; AMD APM vol. 3, CPUID
 /// reserves both for that use.
 fn hypervisor() -> Option<Hypervisor> {
     if cpuid(1).ecx & HYPERVISOR_ECX == 0 {

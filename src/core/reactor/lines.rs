@@ -113,6 +113,7 @@ impl<'l> LineTable<'l> {
     }
 
     /// The same for an owned line.
+    #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "a host's"))]
     pub(crate) fn enter_owned(&mut self, descriptor: &OwnedDescriptor) -> SlotRef {
         self.enter_line(descriptor.as_borrowed(), || LineRef::Owned(descriptor.line.clone()))
     }
@@ -322,6 +323,7 @@ impl<'l> LineTable<'l> {
     }
 
     /// Whether any word that somebody waits on was reached.
+    #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "a host's"))]
     #[inline]
     pub(crate) fn any_reached(&self) -> bool {
         self.last_reached(self.active.len()).is_some()

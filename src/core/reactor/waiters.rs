@@ -77,6 +77,7 @@ impl<T> Waiters<T> {
     }
 
     /// The registration whose entry is at `place`.
+    #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "a host's"))]
     #[inline]
     pub(crate) fn registration(&self, place: u32) -> Registration {
         Registration { place, ticket: self.entries[place as usize].ticket }

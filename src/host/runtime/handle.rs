@@ -157,7 +157,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// As [`wait_until`](crate::wait_until); each is counted at the point.
+    /// As [`wait_until`](crate::wait_until()); each is counted at the point.
     pub async fn wait_until<P: CompletionPort>(
         &self,
         point: &'static str,

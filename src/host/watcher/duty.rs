@@ -25,6 +25,11 @@
 //! ```
 //!
 //! Had `end_call` been a plain store, a late thread would go on with tables that the spare holds.
+//!
+//! # Memory ordering
+//!
+//! None: what one thread on duty did is visible to the next by the tables' lock, which the one gave
+//! back before its call and the other takes after it took over.
 
 use crate::core::sync::{AtomicU64, Ordering};
 
@@ -37,12 +42,12 @@ pub(super) struct Duty(AtomicU64);
 pub(super) struct Call(u64);
 
 impl Duty {
-    /// The thread on duty goes away.
+    /// The thread on duty goes away. It gives the tables back after this.
     #[inline]
     pub(super) fn begin_call(&self) -> Call {
         // Only the thread on duty changes an even number.
         let call = self.0.load(Ordering::Relaxed) + 1;
-        self.0.store(call, Ordering::Release);
+        self.0.store(call, Ordering::Relaxed);
         Call(call)
     }
 
@@ -55,7 +60,7 @@ impl Duty {
 
     /// The call that the thread on duty is away in, if it is.
     pub(super) fn look(&self) -> Option<Call> {
-        let number = self.0.load(Ordering::Acquire);
+        let number = self.0.load(Ordering::Relaxed);
         (number % 2 == 1).then_some(Call(number))
     }
 
@@ -67,6 +72,6 @@ impl Duty {
 
     #[inline]
     fn change(&self, Call(call): Call) -> bool {
-        self.0.compare_exchange(call, call + 1, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        self.0.compare_exchange(call, call + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }

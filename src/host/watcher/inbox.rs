@@ -29,8 +29,14 @@ pub(super) const SHARDS: usize = if cfg!(loom) { 2 } else { 16 };
 /// Letters of any threads to one.
 pub(super) struct Inbox<M> {
     shards: [Shard<M>; SHARDS],
+    /// Apart from what seldom changes: every push looks at both.
+    filled: Filled,
     signals: Signals,
 }
+
+/// Which shards have letters.
+#[repr(align(128))]
+struct Filled(AtomicU32);
 
 #[repr(align(128))]
 struct Shard<M>(Mutex<Letters<M>>);
@@ -42,8 +48,6 @@ struct Letters<M> {
 
 #[repr(align(128))]
 struct Signals {
-    /// Which shards have letters.
-    filled: AtomicU32,
     /// Nothing is accepted any more.
     closed: AtomicBool,
     /// While the scanner sleeps, when its sleep ends; a letter about an earlier event wakes it. 0
@@ -56,11 +60,8 @@ impl<M> Inbox<M> {
         let letters = || Letters { list: Vec::new(), closed: false };
         Inbox {
             shards: core::array::from_fn(|_| Shard(Mutex::new(letters()))),
-            signals: Signals {
-                filled: AtomicU32::new(0),
-                closed: AtomicBool::new(false),
-                wake_before: AtomicU64::new(0),
-            },
+            filled: Filled(AtomicU32::new(0)),
+            signals: Signals { closed: AtomicBool::new(false), wake_before: AtomicU64::new(0) },
         }
     }
 
@@ -82,11 +83,10 @@ impl<M> Inbox<M> {
             }
             letters.list.push(letter);
         }
-        let signals = &self.signals;
-        if signals.filled.load(Ordering::Relaxed) & 1 << shard == 0 {
-            signals.filled.fetch_or(1 << shard, Ordering::Release);
+        if self.filled.0.load(Ordering::Relaxed) & 1 << shard == 0 {
+            self.filled.0.fetch_or(1 << shard, Ordering::Release);
         }
-        let wake_before = signals.wake_before.load(Ordering::Relaxed);
+        let wake_before = self.signals.wake_before.load(Ordering::Relaxed);
         Ok(wake_before != 0 && event().0 < wake_before && self.claim_wake(wake_before))
     }
 
@@ -103,18 +103,18 @@ impl<M> Inbox<M> {
         word.compare_exchange(wake_before, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether there are letters, or the inbox is closed: two loads of one cache line.
+    /// Whether there are letters, or the inbox is closed: two loads.
     #[inline]
     pub(super) fn is_stirred(&self) -> bool {
-        self.signals.filled.load(Ordering::Relaxed) != 0 || self.is_closed()
+        self.filled.0.load(Ordering::Relaxed) != 0 || self.is_closed()
     }
 
     /// Takes every letter, in the order of its thread's.
     pub(super) fn drain(&self, into: &mut Vec<M>) {
-        if self.signals.filled.load(Ordering::Relaxed) == 0 {
+        if self.filled.0.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let mut filled = self.signals.filled.swap(0, Ordering::Acquire);
+        let mut filled = self.filled.0.swap(0, Ordering::Acquire);
         while filled != 0 {
             let shard = filled.trailing_zeros() as usize;
             filled &= filled - 1;
@@ -130,7 +130,7 @@ impl<M> Inbox<M> {
             let letters = lock(&shard.0);
             if !letters.list.is_empty() || letters.closed {
                 // Its sender may not have come to the mask yet.
-                self.signals.filled.fetch_or(1 << at, Ordering::Relaxed);
+                self.filled.0.fetch_or(1 << at, Ordering::Relaxed);
                 drop(letters);
                 self.end_sleep();
                 return false;
@@ -150,7 +150,7 @@ impl<M> Inbox<M> {
             lock(&shard.0).closed = true;
         }
         // In this order: a drain by whoever has seen `closed` finds all that was ever accepted.
-        self.signals.filled.fetch_or(u32::MAX >> (32 - SHARDS as u32), Ordering::Release);
+        self.filled.0.fetch_or(u32::MAX >> (32 - SHARDS as u32), Ordering::Release);
         self.signals.closed.store(true, Ordering::Release);
     }
 

@@ -6,6 +6,7 @@
 use super::duty::Duty;
 use super::entry::{Ended, Entry};
 use super::inbox::Inbox;
+use super::sync::{Mutex, lock};
 use crate::core::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::core::time::{DurNs, MonoNs};
 use alloc::{sync::Arc, task::Wake, vec::Vec};
@@ -36,9 +37,10 @@ fn scan_until(inbox: &Inbox<usize>, unpark: &AtomicBool, wanted: usize) -> Vec<u
             return letters;
         }
         if inbox.begin_sleep(MonoNs::MAX) {
-            while !unpark.swap(false, Ordering::Acquire) {
+            while !unpark.load(Ordering::Acquire) {
                 thread::yield_now();
             }
+            unpark.store(false, Ordering::Relaxed);
             inbox.end_sleep();
         } else {
             thread::yield_now();
@@ -46,9 +48,9 @@ fn scan_until(inbox: &Inbox<usize>, unpark: &AtomicBool, wanted: usize) -> Vec<u
     }
 }
 
-fn register(shards: &'static [usize], preemptions: Option<usize>) {
+fn register(shards: &'static [usize], preemptions: usize) {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = preemptions;
+    model.preemption_bound = Some(preemptions);
     model.check(move || {
         let inbox = Arc::new(Inbox::new());
         let unpark = Arc::new(AtomicBool::new(false));
@@ -73,17 +75,17 @@ fn register(shards: &'static [usize], preemptions: Option<usize>) {
 
 #[test]
 fn a_registration_ends_the_sleep_of_the_scanner_or_keeps_it_from_sleeping() {
-    register(&[0], None);
+    register(&[0], 4);
 }
 
 #[test]
 fn of_two_registrations_in_one_shard_both_are_taken_up() {
-    register(&[0, 0], Some(3));
+    register(&[0, 0], 2);
 }
 
 #[test]
 fn of_two_registrations_in_two_shards_both_are_taken_up() {
-    register(&[0, 1], Some(3));
+    register(&[0, 1], 2);
 }
 
 #[test]
@@ -144,30 +146,30 @@ fn of_the_end_of_a_watch_and_the_drop_of_its_future_one_is_first() {
 fn a_late_thread_and_its_spare_are_neither_both_on_duty_nor_neither() {
     loom::model(|| {
         let duty = Arc::new(Duty::default());
-        // Whoever is on duty adds to it without a read-modify-write.
-        let work = Arc::new(AtomicU32::new(0));
-        let add =
-            |work: &AtomicU32| work.store(work.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        // What whoever is on duty holds between two calls.
+        let tables = Arc::new(Mutex::new(0));
+        let held = lock(&tables);
         let call = duty.begin_call();
-        let (spares, spares_work) = (duty.clone(), work.clone());
+        drop(held);
+        let (spares, spares_tables) = (duty.clone(), tables.clone());
         let spare = thread::spawn(move || {
-            let seen = spares.look();
-            let took_over = seen.is_some_and(|call| spares.take_over(call));
+            let took_over = spares.look().is_some_and(|call| spares.take_over(call));
             if took_over {
-                add(&spares_work);
+                *lock(&spares_tables) += 1;
             }
             took_over
         });
         // Two calls: a take-over of the first must not take the second.
         let mut on_duty = duty.end_call(call);
         if on_duty {
-            add(&work);
+            let mut held = lock(&tables);
+            *held += 1;
             let call = duty.begin_call();
+            drop(held);
             on_duty = duty.end_call(call);
         }
         let took_over = spare.join().unwrap();
-        assert!(on_duty != took_over);
-        // What the one did before the other is seen by it.
-        assert!((1..=2).contains(&work.load(Ordering::Relaxed)));
+        assert!(on_duty != took_over, "exactly one is on duty");
+        assert!((1..=2).contains(&*lock(&tables)));
     });
 }

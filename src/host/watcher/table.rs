@@ -151,19 +151,24 @@ impl Tables {
         }
         let event = terms.next_event(terms.began);
         let target = descriptor.target;
-        let slot = self.lines.enter_owned(&descriptor);
+        // A word that is there already needs no place on its line.
+        let reached = descriptor.is_complete();
+        let slot = if reached { None } else { Some(self.lines.enter_owned(&descriptor)) };
         let watching = Watching {
             entry,
             descriptor,
             terms,
             event,
-            reached_at: None,
+            reached_at: reached.then_some(now),
             queries: 0,
-            asking: Asking::No,
+            asking: if reached { Asking::Queued } else { Asking::No },
             last: false,
         };
-        let registration = self.waiters.insert(Some(slot), target, watching);
-        self.lines.queue(slot, registration.place, target, &mut self.waiters);
+        let registration = self.waiters.insert(slot, target, watching);
+        match slot {
+            Some(slot) => self.lines.queue(slot, registration.place, target, &mut self.waiters),
+            None => self.reached.push_back(registration),
+        }
         self.agenda.push(Reverse((event, registration.ticket, registration.place)));
         self.live += 1;
         if let Some(watching) = &self.waiters.at(registration.place).owner {

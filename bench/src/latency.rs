@@ -23,8 +23,6 @@ impl Latency {
     }
 
     fn add_round(&mut self, mut samples: Vec<f64>) {
-        samples.retain(|sample| !sample.is_nan());
-        assert!(!samples.is_empty(), "no sample of a whole round can be used");
         samples.sort_by(f64::total_cmp);
         self.p50.0.push(percentile(&samples, 0.5));
         self.p99.0.push(percentile(&samples, 0.99));
@@ -44,9 +42,29 @@ impl Latency {
     }
 }
 
-/// `rounds` rounds of `turns` turns. In a turn each subject gives some samples, each time starting with
-/// another subject, so that what happens to the machine happens to all of them. Before that each has
-/// a turn unmeasured. Samples that are NaN are left out.
+/// The same numbers in every run.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % bound
+    }
+
+    fn shuffle(&mut self, order: &mut [usize]) {
+        for at in (1..order.len()).rev() {
+            order.swap(at, self.below(at as u64 + 1) as usize);
+        }
+    }
+}
+
+/// `rounds` rounds of `turns` turns. In a turn each subject gives some samples, in an order drawn anew, so
+/// that what happens to the machine happens to all of them, and nobody always comes behind the same
+/// other: after a long sleep a core is colder than after a spin. Before that each has a turn unmeasured. Samples that are NaN are left out, and rounds in which a subject has no other.
+///
+/// # Panics
+///
+/// Where no round is left: the machine is too busy for figures.
 pub fn rounds<S: ?Sized>(
     rounds: usize,
     turns: usize,
@@ -57,17 +75,23 @@ pub fn rounds<S: ?Sized>(
         turn(subject);
     }
     let mut all = vec![Latency::new(); subjects.len()];
-    for round in 0..rounds {
+    let (mut order, mut random) = ((0..subjects.len()).collect::<Vec<_>>(), Random(1));
+    for _ in 0..rounds {
         let mut samples = vec![Vec::new(); subjects.len()];
-        for first in 0..turns {
-            for turn_of in 0..subjects.len() {
-                let at = (round + first + turn_of) % subjects.len();
-                samples[at].extend(turn(&mut subjects[at]));
+        for _ in 0..turns {
+            random.shuffle(&mut order);
+            for &at in &order {
+                samples[at]
+                    .extend(turn(&mut subjects[at]).iter().filter(|sample| !sample.is_nan()));
             }
+        }
+        if samples.iter().any(Vec::is_empty) {
+            continue;
         }
         for (latency, samples) in all.iter_mut().zip(samples) {
             latency.add_round(samples);
         }
     }
+    assert!(!all[0].p50.0.is_empty(), "others use the cores: no round could be measured");
     all
 }

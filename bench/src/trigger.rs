@@ -1,6 +1,7 @@
 //! A thread that does one thing when it is told to, a random time later: the device that stores, or the
 //! thread that wakes. It says when it did it.
 
+use crate::latency::Random;
 use gpu_async_reactor::host::StdClock;
 use gpu_async_reactor::{Clock, DurNs, MonoNs};
 use std::fs::File;
@@ -22,7 +23,7 @@ const SPREAD_NS: u64 = 64_000;
 pub struct Trigger {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    random: u64,
+    random: Random,
     losses: Losses,
     left_out: u64,
 }
@@ -74,7 +75,13 @@ impl Trigger {
         let shared = Arc::new(Shared::default());
         let of_thread = shared.clone();
         let thread = thread::spawn(move || of_thread.run());
-        Trigger { shared, thread: Some(thread), random: 1, losses: Losses::new(), left_out: 0 }
+        Trigger {
+            shared,
+            thread: Some(thread),
+            random: Random(1),
+            losses: Losses::new(),
+            left_out: 0,
+        }
     }
 
     /// What it does from now on.
@@ -85,8 +92,7 @@ impl Trigger {
     /// Tells it to act, 100 to 164 us from now.
     pub fn fire(&mut self) {
         self.losses.any_more();
-        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let delay = LEAST_DELAY.0 + (self.random >> 33) % SPREAD_NS;
+        let delay = LEAST_DELAY.0 + self.random.below(SPREAD_NS);
         self.shared.at.store(now().after(DurNs(delay)).0, Ordering::Release);
     }
 

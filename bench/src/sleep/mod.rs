@@ -112,6 +112,13 @@ fn overshoot(time: DurNs, effort: Effort) -> Section {
     });
     let raw =
         subjects.iter().position(|subject| subject.kind() == Kind::Raw).expect("the raw sleep");
+    let same = names.iter().position(|name| name == peers::SAME_CALL).expect("a peer");
+    let [p50, p99] = latencies[same].verdicts("", &latencies[raw], TARGET).map(|v| v.measured);
+    section.note(format!(
+        "what these ratios can tell: {}, the same system call as the raw sleep, is {p50} x at p50 and \
+         {p99} x at p99",
+        peers::SAME_CALL
+    ));
     for (at, (subject, latency)) in subjects.iter().zip(&latencies).enumerate() {
         let mut cells = latency.cells();
         cells.extend([Cell::Counted(latency.least), Cell::Measured(cpu[at].spread())]);

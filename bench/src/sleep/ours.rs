@@ -1,7 +1,7 @@
 //! The sleeps of this crate's hosts.
 
 use super::peers::signed;
-use super::{Kind, Slack, Sleeper};
+use super::{Kind, NotRun, Slack, Sleeper};
 use crate::host;
 use gpu_async_reactor::host::{ParkPolicy, PreciseTimer, StdClock, TokioClock, UringIdle};
 use gpu_async_reactor::{Clock, DurNs, Idle, MonoNs, Timer, run_inline};
@@ -55,7 +55,7 @@ impl Sleeper for Blocking {
 }
 
 /// The idle whose sleep is a timeout of the ring, or why there is no ring.
-pub fn uring() -> Result<Box<dyn Sleeper>, (&'static str, String)> {
+pub fn uring() -> Result<Box<dyn Sleeper>, NotRun> {
     const NAME: &str = "UringIdle";
     match UringIdle::new(StdClock::new(), ParkPolicy::SPIN) {
         Ok(idle) => Ok(Box::new(Idling { name: NAME, idle })),

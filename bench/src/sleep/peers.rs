@@ -48,12 +48,15 @@ impl Sleeper for Raw {
     }
 }
 
+/// The row that shows how far apart two sleeps by one system call are.
+pub const SAME_CALL: &str = "std::thread::sleep";
+
 struct Std(Slack);
 
 impl Sleeper for Std {
     fn name(&self) -> &str {
         match self.0 {
-            Slack::Least => "std::thread::sleep",
+            Slack::Least => SAME_CALL,
             Slack::Usual => "std::thread::sleep, as it is",
         }
     }

@@ -15,6 +15,7 @@ use crate::latency::rounds;
 use crate::measure::Effort;
 use crate::report::{Cell, Section};
 use crate::trigger::{Action, Trigger};
+use gpu_async_reactor::CompletionLine;
 
 const TARGET: f64 = 1.3;
 /// Waits of one subject before the next has its turn.
@@ -51,8 +52,11 @@ pub struct NotRun {
 }
 
 fn entries() -> Vec<Entry> {
-    let mut entries: Vec<Entry> = spin::all().into_iter().map(Ok).collect();
-    entries.extend(ours::all());
+    // One line for all who look at a word: how far a line is from a core depends on its address, and
+    // made more of a difference than anything else between them.
+    let line = CompletionLine::shared();
+    let mut entries: Vec<Entry> = spin::all(&line).into_iter().map(Ok).collect();
+    entries.extend(ours::all(&line));
     entries.extend(blocking::all().into_iter().map(Ok));
     entries.extend(runtimes::all().into_iter().map(Ok));
     entries

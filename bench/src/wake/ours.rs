@@ -1,33 +1,44 @@
 //! Waits of this crate, by plan and by port, and a waker used from another thread.
 
-use super::spin::store_next;
+use super::spin::{next_number, store_next};
 use super::{Entry, Kind, NotRun, Subject};
 use crate::trigger::{Action, Trigger};
 use gpu_async_reactor::host::{ParkPolicy, StdClock, StdIdle};
 use gpu_async_reactor::{
-    CompletionLine, DeviceStream, DurNs, End, Executor, Park, Reactor, ReactorPort, Result,
-    SharedLine, Slot, ThreadPort, WaitPlan, reached, run_inline, wait, yield_now,
+    DeviceStream, DurNs, End, Executor, Park, Reactor, ReactorPort, Result, SharedLine, Slot,
+    ThreadPort, WaitPlan, reached, run_inline, wait, yield_now,
 };
-use std::cell::Cell;
 use std::pin::Pin;
 
 const PARK_BOUND: DurNs = DurNs::from_ms(1);
 const SPIN: &str = "spin:backstop_us=1000";
 const FLAG: &str = "flag:park_us=1000,backstop_us=1000";
 
-pub fn all() -> Vec<Entry> {
+pub fn all(line: &SharedLine) -> Vec<Entry> {
     let mut entries: Vec<Entry> = vec![
-        Ok(Box::new(OnThread::new("spin, ThreadPort", SPIN, idle()))),
-        Ok(Box::new(OnReactor::new("spin, ReactorPort", SPIN, idle(), 0))),
-        Ok(Box::new(OnReactor::new("spin, ReactorPort beside 8 ready tasks", SPIN, idle(), 8))),
+        Ok(Box::new(OnThread::new("spin, ThreadPort", SPIN, Stream::new(line), idle()))),
+        Ok(Box::new(OnReactor::new("spin, ReactorPort", SPIN, Stream::new(line), idle(), 0))),
+        Ok(Box::new(OnReactor::new(
+            "spin, ReactorPort beside 8 ready tasks",
+            SPIN,
+            Stream::new(line),
+            idle(),
+            8,
+        ))),
     ];
     let (_, caps) = StdIdle::probe(StdClock::new());
     let resolved = WaitPlan::parse(FLAG).expect("a plan").resolve(&caps);
     let names = ["flag, ThreadPort", "flag, ReactorPort"];
     match (resolved.plan.park, caps.device_word_wait) {
         (Park::FlagWait { .. }, _) => {
-            entries.push(Ok(Box::new(OnThread::new(names[0], FLAG, probed()))));
-            entries.push(Ok(Box::new(OnReactor::new(names[1], FLAG, probed(), 0))));
+            entries.push(Ok(Box::new(OnThread::new(names[0], FLAG, Stream::new(line), probed()))));
+            entries.push(Ok(Box::new(OnReactor::new(
+                names[1],
+                FLAG,
+                Stream::new(line),
+                probed(),
+                0,
+            ))));
         }
         (_, Err(why)) => entries
             .extend(names.map(|name| Err(NotRun { name: name.to_string(), why: why.clone() }))),
@@ -48,12 +59,11 @@ fn probed() -> StdIdle {
 /// host memory is: what is measured is the wait, not a device.
 struct Stream {
     line: SharedLine,
-    issued: Cell<u64>,
 }
 
 impl Stream {
-    fn new() -> Self {
-        Stream { line: CompletionLine::shared(), issued: Cell::new(0) }
+    fn new(line: &SharedLine) -> Self {
+        Stream { line: line.clone() }
     }
 }
 
@@ -76,8 +86,8 @@ impl DeviceStream for Stream {
     }
 
     fn mark(&self) -> Result<u64> {
-        self.issued.set(self.issued.get() + 1);
-        Ok(self.issued.get())
+        // Nobody else waits meanwhile: one mark for each store.
+        Ok(next_number(&self.line))
     }
 
     fn query_mark(&self, number: u64) -> Result<bool> {
@@ -101,9 +111,9 @@ struct OnThread {
 }
 
 impl OnThread {
-    fn new(name: &'static str, plan: &str, idle: StdIdle) -> Self {
+    fn new(name: &'static str, plan: &str, stream: Stream, idle: StdIdle) -> Self {
         let plan = WaitPlan::parse(plan).expect("a plan");
-        OnThread { name, plan, port: ThreadPort::new(Stream::new(), idle) }
+        OnThread { name, plan, port: ThreadPort::new(stream, idle) }
     }
 }
 
@@ -145,7 +155,7 @@ struct OnReactor {
 }
 
 impl OnReactor {
-    fn new(name: &'static str, plan: &str, idle: StdIdle, beside: usize) -> Self {
+    fn new(name: &'static str, plan: &str, stream: Stream, idle: StdIdle, beside: usize) -> Self {
         let plan = WaitPlan::parse(plan).expect("a plan");
         let reactor = Box::leak(Box::new(Reactor::new(StdClock::new())));
         let mut executor = Executor::<Pin<Box<dyn Future<Output = ()>>>>::new();
@@ -156,7 +166,7 @@ impl OnReactor {
                 }
             })));
         }
-        OnReactor { name, plan, stream: Stream::new(), reactor, executor, idle, beside }
+        OnReactor { name, plan, stream, reactor, executor, idle, beside }
     }
 }
 

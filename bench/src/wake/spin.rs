@@ -3,17 +3,16 @@
 use super::{Kind, Subject};
 use crate::trigger::{Action, Trigger};
 use gpu_async_reactor::host::StdClock;
-use gpu_async_reactor::{Clock, CompletionLine, SharedLine, Slot, reached};
+use gpu_async_reactor::{Clock, SharedLine, Slot, reached};
 use std::hint;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub fn all() -> Vec<Box<dyn Subject>> {
-    vec![Box::new(Spin::new(false)), Box::new(Spin::new(true))]
+pub fn all(line: &SharedLine) -> Vec<Box<dyn Subject>> {
+    [false, true].map(|asks| Box::new(Spin { line: line.clone(), asks }) as _).into()
 }
 
 struct Spin {
     line: SharedLine,
-    stored: u64,
     /// Does what a wait must do once it has seen the word: asks the status, and reads the clock for the
     /// time that the wait took.
     asks: bool,
@@ -21,17 +20,20 @@ struct Spin {
 
 const SLOT: Slot = Slot::ALL[0];
 
-impl Spin {
-    fn new(asks: bool) -> Self {
-        Spin { line: CompletionLine::shared(), stored: 0, asks }
-    }
+fn word(line: &SharedLine) -> &AtomicU64 {
+    &(**line).as_ref().words[SLOT.index()]
+}
+
+/// The number that is stored next into the first word of `line`.
+pub fn next_number(line: &SharedLine) -> u64 {
+    word(line).load(Ordering::Relaxed) + 1
 }
 
 /// Stores the next number into the first word of `line`.
 pub fn store_next(line: &SharedLine) -> Action {
     let line = line.clone();
     std::sync::Arc::new(move || {
-        let word: &AtomicU64 = &(*line).as_ref().words[SLOT.index()];
+        let word = word(&line);
         // One issuer: a load and a store.
         word.store(word.load(Ordering::Relaxed) + 1, Ordering::Release);
     })
@@ -53,13 +55,13 @@ impl Subject for Spin {
     fn wait(&mut self, trigger: &mut Trigger, waits: usize) -> Vec<f64> {
         let (clock, line) = (StdClock::new(), (*self.line).as_ref());
         let mut wait = || {
-            self.stored += 1;
+            let number = next_number(&self.line);
             trigger.fire();
-            while !reached(line, SLOT, self.stored) {
+            while !reached(line, SLOT, number) {
                 hint::spin_loop();
             }
             if self.asks {
-                assert!(hint::black_box(reached(line, SLOT, self.stored)));
+                assert!(hint::black_box(reached(line, SLOT, number)));
                 hint::black_box(clock.monotonic_ns());
             }
             trigger.since()

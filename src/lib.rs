@@ -9,10 +9,12 @@ extern crate alloc;
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
-#[cfg(all(any(feature = "software", feature = "wordwait"), target_has_atomic = "64"))]
+#[cfg(all(feature = "std", target_has_atomic = "64"))]
 pub mod backend;
 #[cfg(target_has_atomic = "64")]
 mod core;
+#[cfg(all(feature = "std", target_has_atomic = "64"))]
+mod fork;
 #[cfg(all(feature = "std", target_has_atomic = "64"))]
 pub mod host;
 #[cfg(all(feature = "std", target_has_atomic = "64"))]

@@ -69,6 +69,28 @@ error_codes! {
     WatcherClosed = 15, "the watcher was dropped; what the device is doing is unknown to this wait";
     /// The status of a wait cannot be asked, as too many status calls do not return.
     StatusStuck = 16, "the status of this wait cannot be asked: {0} status call(s) do not return, and no more threads are allowed";
+    /// A driver library is not there: its name, and what the system says.
+    LibraryMissing = 17, "driver library {0} cannot be opened: {1}";
+    /// A driver library lacks an entry point: the library, then the symbol.
+    SymbolMissing = 18, "driver library {0} has no entry point {1}";
+    /// The device or its driver lacks something that was asked for: what, then why.
+    Unsupported = 19, "{0} is not supported here: {1}";
+    /// The stream is being captured into a graph: the call.
+    Captured = 20, "{0}: the stream is being captured into a graph; a wait would be recorded, not made";
+    /// The stream, line or buffer belongs to another context or device: the call, then what it is.
+    ForeignContext = 21, "{0}: this {1} belongs to another context or device";
+    /// The handle means another stream on this thread: the call.
+    ForeignThread = 22, "{0}: a per-thread default stream is used on a thread that is not its own";
+    /// The process was forked after this was made; the driver does not work in the child.
+    Forked = 23, "{0}: this was made before the process was forked, and works in the parent only";
+    /// The device or context was closed: the call.
+    Closed = 24, "{0}: closed";
+    /// The start-up probe's store never landed: what is known of it.
+    StoreMissing = 25, "the status says done and the word was never written ({0})";
+    /// A buffer's device work cannot be known to be over, so its memory was leaked: why.
+    BufferLeaked = 26, "the buffer cannot be handed back and is leaked: {0}";
+    /// The slot's numbers are used up: the device can store no larger one in one piece.
+    SlotExhausted = 27, "slot {0} has no number left that the device stores in one piece";
 }
 
 impl ErrorCode {
@@ -88,6 +110,7 @@ struct Inner {
     code: ErrorCode,
     args: Vec<String>,
     span: Option<Range<usize>>,
+    status: Option<i64>,
 }
 
 impl Error {
@@ -98,7 +121,23 @@ impl Error {
     #[cold]
     pub fn new<A: Into<String>>(code: ErrorCode, args: impl IntoIterator<Item = A>) -> Self {
         let args = args.into_iter().map(Into::into).collect();
-        Error(Box::new(Inner { code, args, span: None }))
+        Error(Box::new(Inner { code, args, span: None, status: None }))
+    }
+
+    /// A [`Backend`](ErrorCode::Backend) error of a vendor's status `number` with `name`, as
+    /// `call` returned it. Its message is `call: number name`, and
+    /// [`status_number`](Self::status_number) gives the number back.
+    #[cold]
+    pub fn status(call: impl Into<String>, number: i64, name: &str) -> Self {
+        let mut error = Error::backend(call, alloc::format!("{number} {name}"));
+        error.0.status = Some(number);
+        error
+    }
+
+    /// The vendor's number of the status, where a driver reported one.
+    #[must_use]
+    pub fn status_number(&self) -> Option<i64> {
+        self.0.status
     }
 
     /// An error of a code whose template has no arguments.

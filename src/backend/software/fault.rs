@@ -4,7 +4,7 @@ use super::lock;
 use super::queue::StreamCore;
 use crate::core::error::Error;
 use crate::core::time::DurNs;
-use alloc::{format, string::String, sync::Arc, vec::Vec};
+use alloc::{string::String, sync::Arc, vec::Vec};
 use core::{fmt, mem};
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -58,7 +58,7 @@ impl Fault {
     /// whose status is the number and the name.
     #[cold]
     pub(super) fn error(&self, call: &str) -> Error {
-        Error::backend(call, format!("{} {}", self.code, self.name))
+        Error::status(call, i64::from(self.code), &self.name)
     }
 
     pub(super) fn closure_panicked() -> Self {

@@ -1,0 +1,1 @@
+//! NVIDIA: a stream of the CUDA driver.

@@ -1,0 +1,1 @@
+//! AMD: a stream of the HIP runtime.

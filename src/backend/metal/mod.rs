@@ -1,0 +1,1 @@
+//! Apple: a command queue with a shared event.

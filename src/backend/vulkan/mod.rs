@@ -1,0 +1,1 @@
+//! Vulkan: a queue with a timeline semaphore.

@@ -1,0 +1,93 @@
+//! Whether this process is a child that was forked after something was made.
+//!
+//! A driver's state, its threads and its memory mappings do not survive `fork` in the child, and
+//! neither do the threads of a software device or a watcher. What was made before the fork must
+//! then make no driver call, take no lock and wait for nobody: it answers
+//! [`Forked`](crate::ErrorCode::Forked).
+//!
+//! A handler of `pthread_atfork` counts forks in the child, so that asking is one relaxed load and
+//! a comparison, and no system call. What is made in the child is the child's own.
+//!
+//! Source: `pthread_atfork` of POSIX.1-2017. Not called by `vfork`, nor by a raw `clone`.
+
+use crate::core::error::{Error, ErrorCode, Result};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// How many forks lie between the first process and this one, as far as the handler was there.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// The process in which something was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Birth(u32);
+
+impl Birth {
+    /// The present process.
+    pub(crate) fn here() -> Self {
+        register();
+        Birth(GENERATION.load(Ordering::Relaxed))
+    }
+
+    /// Whether the present process is a forked child of that one.
+    #[inline]
+    pub(crate) fn is_forked(self) -> bool {
+        // Relaxed: the handler ran on the child's only thread, before any other code of the child.
+        GENERATION.load(Ordering::Relaxed) != self.0
+    }
+
+    /// Refuses `call` in a forked child.
+    #[inline]
+    pub(crate) fn check(self, call: &str) -> Result<()> {
+        if self.is_forked() { Err(forked(call)) } else { Ok(()) }
+    }
+}
+
+#[cold]
+fn forked(call: &str) -> Error {
+    Error::new(ErrorCode::Forked, [call])
+}
+
+#[cfg(unix)]
+fn register() {
+    extern "C" fn in_the_child() {
+        GENERATION.fetch_add(1, Ordering::Relaxed);
+    }
+    static REGISTERED: std::sync::Once = std::sync::Once::new();
+    REGISTERED.call_once(|| {
+        // SAFETY: the handler is a function of this program, which is never unloaded while it can
+        // fork with this library in use; it takes no lock, allocates nothing and does not unwind.
+        let status = unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
+        // ENOMEM is the one failure there is. Forks then go unnoticed, as without this module.
+        debug_assert_eq!(status, 0, "pthread_atfork");
+    });
+}
+
+/// Without `fork` there is nothing to notice.
+#[cfg(not(unix))]
+fn register() {}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_knows_what_was_made_before_the_fork() {
+        let before = Birth::here();
+        assert!(!before.is_forked());
+        // SAFETY: the child only reads an atomic and ends by `_exit`, both async-signal-safe.
+        let child = unsafe {
+            match libc::fork() {
+                0 => {
+                    let own = Birth(GENERATION.load(Ordering::Relaxed));
+                    libc::_exit(if before.is_forked() && !own.is_forked() { 7 } else { 1 })
+                }
+                child => child,
+            }
+        };
+        assert!(child > 0, "fork");
+        let mut status = 0;
+        // SAFETY: `status` outlives the call, and the child is this process's own.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 7));
+        assert!(!before.is_forked());
+    }
+}

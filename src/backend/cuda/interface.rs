@@ -212,8 +212,7 @@ impl Calls for Cuda {
         self.check("cuMemHostAlloc", status)?;
         let mut device = 0;
         // SAFETY: `host` is what was allocated, with the flag that this call needs.
-        let status =
-            unsafe { (self.entry.cuMemHostGetDevicePointer_v2)(&raw mut device, host, 0) };
+        let status = unsafe { (self.entry.cuMemHostGetDevicePointer_v2)(&raw mut device, host, 0) };
         let mapped = self.check("cuMemHostGetDevicePointer", status);
         let mapped = mapped.and_then(|()| Mapping::new(host, device));
         if mapped.is_err() {
@@ -251,8 +250,7 @@ impl Calls for Cuda {
         };
         let mut context = ptr::null_mut();
         // SAFETY: the stream is live, says the caller; `context` outlives the call.
-        let status =
-            unsafe { (self.entry.cuStreamGetCtx)(stream.as_raw(), &raw mut context) };
+        let status = unsafe { (self.entry.cuStreamGetCtx)(stream.as_raw(), &raw mut context) };
         self.check("cuStreamGetCtx", status)?;
         Ok(NonNull::new(context).map(|raw| RawContext { raw, device: -1 }))
     }
@@ -303,8 +301,7 @@ impl Calls for Cuda {
             }
             // SAFETY: the stream is live and the addresses are words that stay, says the caller; the
             // operations are as many as told, initialised, and copied before the call returns.
-            let status =
-                unsafe { batch(stream, operations.len, operations.list.as_mut_ptr(), 0) };
+            let status = unsafe { batch(stream, operations.len, operations.list.as_mut_ptr(), 0) };
             return self.check("cuStreamBatchMemOp", status);
         }
         for store in stores {
@@ -381,8 +378,7 @@ impl Calls for Cuda {
     ) -> Result<()> {
         let to = to.as_ptr().cast();
         // SAFETY: the stream is live, both sides are that long and unused, says the caller.
-        let status =
-            unsafe { (self.entry.cuMemcpyDtoHAsync_v2)(to, from, bytes, stream.as_raw()) };
+        let status = unsafe { (self.entry.cuMemcpyDtoHAsync_v2)(to, from, bytes, stream.as_raw()) };
         self.check("cuMemcpyDtoHAsync", status)
     }
 }
@@ -395,8 +391,7 @@ struct Operations {
 
 impl Operations {
     fn new() -> Self {
-        let none =
-            WriteValue { operation: 0, address: 0, value: 0, flags: 0, alias: 0, rest: 0 };
+        let none = WriteValue { operation: 0, address: 0, value: 0, flags: 0, alias: 0, rest: 0 };
         Operations { list: [none; 4], len: 0 }
     }
 
@@ -427,4 +422,3 @@ impl fmt::Debug for Cuda {
             .finish_non_exhaustive()
     }
 }
-

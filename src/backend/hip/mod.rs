@@ -160,7 +160,10 @@ impl Driver<Hip> {
         let count = self.devices()?;
         if ordinal as usize >= count {
             let what = alloc::format!("HIP device {ordinal}");
-            return Err(Error::new(ErrorCode::Unsupported, [what, alloc::format!("there are {count}")]));
+            return Err(Error::new(
+                ErrorCode::Unsupported,
+                [what, alloc::format!("there are {count}")],
+            ));
         }
         // SAFETY: the runtime's contexts live as long as the process.
         unsafe { self.open(RawDevice(device_number(ordinal)), Ownership::Borrowed, false) }

@@ -19,16 +19,24 @@ use super::pinned::PinnedPool;
 use super::probe;
 use super::store::Form;
 use super::stream::StreamCore;
+use crate::backend::lease::{LeaseCounts, LeaseStream};
 use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::line::SharedLine;
 use crate::core::pool::{SlotLease, SlotPool};
-use alloc::{boxed::Box, string::String, sync::{Arc, Weak}, vec::Vec};
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use alloc::{
+    boxed::Box,
+    string::String,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::collections::HashMap;
 use std::sync::Mutex;
 
 /// How many idle streams are looked at before a new one is created.
 const REUSE_LOOKS: usize = 4;
+/// How many dropped streams with leased buffers are looked at when a stream is made.
+const ORPHAN_LOOKS: usize = 4;
 
 /// Whose reference to the context is held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +45,14 @@ pub(in crate::backend) enum Ownership {
     Retained,
     /// The program's, which outlives it.
     Borrowed,
+}
+
+/// Whether no lease is left that could ask `stream`, whose one handle the caller has, and no buffer.
+fn is_done_with_leases<A: Interface>(stream: &Arc<StreamCore<A>>) -> bool {
+    let is_last = Arc::strong_count(stream) == 1;
+    // A lease lets its buffer wait before it lets go of the stream.
+    fence(Ordering::Acquire);
+    is_last && stream.reclaim().is_empty()
 }
 
 type LineMaker = Box<dyn FnMut() -> Result<SharedLine> + Send>;
@@ -50,12 +66,14 @@ pub(super) struct Context<A: Interface> {
     pub(super) pages: Arc<Pages<A>>,
     pub(super) events: Events,
     pub(super) pinned: PinnedPool,
-    pub(super) leases: Arc<crate::backend::lease::LeaseCounts>,
+    pub(super) leases: Arc<LeaseCounts>,
     slots: Mutex<SlotPool<LineMaker>>,
     streams: Mutex<HashMap<u64, Weak<StreamCore<A>>>>,
     next_stream: AtomicU64,
     /// Streams of our own whose program has dropped them.
     idle: Mutex<Vec<StreamHandle>>,
+    /// Streams whose program has dropped them while buffers were leased on them.
+    orphans: Mutex<Vec<Arc<StreamCore<A>>>>,
     ownership: Ownership,
     closing: AtomicBool,
     released: AtomicBool,
@@ -90,6 +108,7 @@ impl<A: Interface> Context<A> {
             streams: Mutex::new(HashMap::new()),
             next_stream: AtomicU64::new(0),
             idle: Mutex::new(Vec::new()),
+            orphans: Mutex::new(Vec::new()),
             ownership,
             closing: AtomicBool::new(false),
             released: AtomicBool::new(false),
@@ -140,13 +159,15 @@ impl<A: Interface> Context<A> {
 
     /// A stream of our own: one that was dropped and is done, or a new one.
     pub(super) fn take_stream(&self) -> Result<StreamHandle> {
+        self.sweep_orphans(ORPHAN_LOOKS);
         self.home.within("make a stream", |api| {
             for _ in 0..REUSE_LOOKS {
                 let Some(idle) = lock(&self.idle).pop() else { break };
                 // SAFETY: created by `create_stream`, destroyed by `close` alone, which takes it out
                 // of the list first.
                 let is_done = unsafe {
-                    api.is_capturing(idle).and_then(|captured| Ok(!captured && api.query_stream(idle)?))
+                    api.is_capturing(idle)
+                        .and_then(|captured| Ok(!captured && api.query_stream(idle)?))
                 };
                 if matches!(is_done, Ok(true)) {
                     return Ok(idle);
@@ -160,6 +181,29 @@ impl<A: Interface> Context<A> {
 
     pub(super) fn give_stream_back(&self, stream: StreamHandle) {
         lock(&self.idle).push(stream);
+    }
+
+    /// The program has dropped its handle of `stream`, which stays while it is asked about buffers.
+    pub(super) fn part_with(&self, stream: &Arc<StreamCore<A>>) {
+        if !self.home.is_forked() && !is_done_with_leases(stream) {
+            lock(&self.orphans).push(stream.clone());
+        }
+    }
+
+    /// Reclaims what buffers it can of `looks` streams that were dropped, and lets go of those
+    /// without any left.
+    fn sweep_orphans(&self, looks: usize) {
+        let looked = {
+            let mut orphans = lock(&self.orphans);
+            let looks = looks.min(orphans.len());
+            orphans.drain(..looks).collect::<Vec<_>>()
+        };
+        for orphan in looked {
+            orphan.sweep();
+            if !is_done_with_leases(&orphan) {
+                lock(&self.orphans).push(orphan);
+            }
+        }
     }
 
     pub(super) fn enlist(&self, make: impl FnOnce(u64) -> StreamCore<A>) -> Arc<StreamCore<A>> {
@@ -199,6 +243,7 @@ impl<A: Interface> Context<A> {
         if let Err(error) = self.home.within("close", |api| api.settle()) {
             return Ok(self.leak_all(error));
         }
+        self.sweep_orphans(usize::MAX);
         // What the slots' numbers were waiting for has landed; the pool lets go of its lines.
         let emptied = SlotPool::new(no_more_lines());
         drop(core::mem::replace(&mut *lock(&self.slots), emptied));

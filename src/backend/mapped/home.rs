@@ -2,8 +2,8 @@
 
 use super::calls::Interface;
 use super::driver::Shared;
-use crate::core::error::Result;
 use crate::core::error::Error;
+use crate::core::error::Result;
 use crate::fork::Birth;
 use alloc::sync::Arc;
 use core::fmt;
@@ -54,11 +54,7 @@ impl<A: Interface> Home<A> {
     }
 
     /// Runs `calls` with this context current and allowed beside captures, and puts both back.
-    pub(super) fn within<T>(
-        &self,
-        call: &str,
-        calls: impl FnOnce(&A) -> Result<T>,
-    ) -> Result<T> {
+    pub(super) fn within<T>(&self, call: &str, calls: impl FnOnce(&A) -> Result<T>) -> Result<T> {
         self.birth.check(call)?;
         let entered = self.note(self.driver.api.enter(self.context))?;
         let inside = Inside { home: self, entered };

@@ -61,9 +61,8 @@ impl Library {
     /// As [`optional`](Self::optional).
     pub(in crate::backend) unsafe fn required<F: Copy>(&self, symbol: &str) -> Result<F> {
         // SAFETY: passed on.
-        unsafe { self.optional(symbol) }.ok_or_else(|| {
-            Error::new(ErrorCode::SymbolMissing, [self.name.as_str(), symbol])
-        })
+        unsafe { self.optional(symbol) }
+            .ok_or_else(|| Error::new(ErrorCode::SymbolMissing, [self.name.as_str(), symbol]))
     }
 }
 

@@ -129,8 +129,7 @@ impl<A: Interface> Pages<A> {
         for page in &unused {
             // SAFETY: from `allocate` of this context, taken out of the list, so freed once; held by
             // nobody; no store is queued, by this function's contract.
-            let result =
-                self.home.within("free a page", |api| unsafe { api.free(page.mapping) });
+            let result = self.home.within("free a page", |api| unsafe { api.free(page.mapping) });
             freed += usize::from(self.home.counted(result));
         }
         (freed, unused.len() - freed)

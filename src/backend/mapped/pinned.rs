@@ -80,8 +80,7 @@ impl PinnedPool {
         for block in &unused {
             // SAFETY: from `allocate` of this context, taken out of the list, so freed once; its
             // buffer is gone, and the device does not use it, by this function's contract.
-            let result =
-                home.within("free a buffer", |api| unsafe { api.free(block.mapping) });
+            let result = home.within("free a buffer", |api| unsafe { api.free(block.mapping) });
             freed += usize::from(home.counted(result));
         }
         (freed, unused.len() - freed)
@@ -107,22 +106,6 @@ impl<A: Interface> PinnedBuffer<A> {
         Ok(PinnedBuffer { block, bytes, context })
     }
 
-    /// The bytes.
-    #[must_use]
-    pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: the memory is that long and stays until the context is closed, which frees only
-        // what is not in use. It was zeroed before its first use. Nobody writes it: the host only by
-        // `&mut self`, a device only while a lease owns the buffer.
-        unsafe { core::slice::from_raw_parts(self.block.mapping.host.as_ptr(), self.bytes) }
-    }
-
-    /// The bytes, to be written.
-    #[must_use]
-    pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: as in `as_slice`, and the borrow is the only one.
-        unsafe { core::slice::from_raw_parts_mut(self.block.mapping.host.as_ptr(), self.bytes) }
-    }
-
     /// The device's address of the first byte.
     #[must_use]
     pub fn device_address(&self) -> u64 {
@@ -130,8 +113,10 @@ impl<A: Interface> PinnedBuffer<A> {
     }
 }
 
-// SAFETY: the memory is valid for any thread and does not move with the value; it goes back to the
-// pool, to be used again, in the destructor only; references into it borrow the value.
+// SAFETY: the memory is valid for any thread, stays until the context is closed, which frees only
+// what is not in use, and does not move with the value. It goes back to the pool, to be used again,
+// in the destructor only. It was zeroed before its first use. References come from this trait's own
+// methods only, which borrow the value.
 unsafe impl<A: Interface> DeviceBuffer for PinnedBuffer<A> {
     fn address(&self) -> NonNull<u8> {
         self.block.mapping.host

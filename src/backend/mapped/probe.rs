@@ -13,7 +13,10 @@ use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::line::{CompletionLine, reached};
 use crate::core::time::DurNs;
 use crate::monotonic;
-use alloc::{format, string::{String, ToString}};
+use alloc::{
+    format,
+    string::{String, ToString},
+};
 
 /// How long the status of the probe's store may stay pending.
 pub(super) const PATIENCE: DurNs = DurNs::from_us(1_000_000);

@@ -17,7 +17,7 @@ use super::context::Context;
 use super::handle::{RawEvent, StreamHandle};
 use super::lock;
 use super::store::Store;
-use crate::backend::lease::{LeaseStream, Reclaim};
+use crate::backend::lease::Reclaim;
 use crate::core::doorbell::Doorbell;
 use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::line::{SharedLine, Slot};
@@ -37,7 +37,7 @@ use std::thread::{self, ThreadId};
 ///
 /// # Dropping it
 ///
-/// Makes no driver call and waits for nothing. Stores that are queued land in memory that stays. The
+/// Waits for nothing, and makes no driver call but a status query where leased buffers wait. Stores that are queued land in memory that stays. The
 /// slot goes back to the device's pool, where it drains; behind a fault or a failed store it is retired.
 pub struct Stream<A: Interface> {
     pub(super) core: Arc<StreamCore<A>>,
@@ -65,7 +65,7 @@ pub(super) struct StreamCore<A: Interface> {
     is_own: bool,
     /// Keeps the stream that the handle names.
     _owner: Option<Box<dyn Any + Send + Sync>>,
-    reclaim: Reclaim,
+    pub(super) reclaim: Reclaim,
 }
 
 /// The doorbell that a stream rings, and the device's address of its word there.
@@ -192,10 +192,10 @@ impl<A: Interface> StreamCore<A> {
     fn queue_store(&self, api: &A, number: u64) -> Result<()> {
         let Ok(form) = self.context.form else { return Ok(()) };
         let word = Store { address: self.word, value: number };
-        let rung = self.bell.as_ref().map(|bell| Store {
-            address: bell.address,
-            value: bell.doorbell.next_number(),
-        });
+        let rung = self
+            .bell
+            .as_ref()
+            .map(|bell| Store { address: bell.address, value: bell.doorbell.next_number() });
         let both = [word, rung.unwrap_or(word)];
         let stores = if rung.is_some() { &both[..] } else { &both[..1] };
         // SAFETY: the handle is live. The word is of a line of this context, which stays until the
@@ -314,23 +314,20 @@ impl<A: Interface> DeviceStream for StreamCore<A> {
     }
 }
 
-impl<A: Interface> LeaseStream for StreamCore<A> {
-    fn reclaim(&self) -> &Reclaim {
-        &self.reclaim
-    }
-}
-
 impl<A: Interface> Drop for StreamCore<A> {
     fn drop(&mut self) {
-        let queue = self.queue.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let lease = queue.lease.take();
         if self.context.home.is_forked() {
             // The locks may be held by threads that this process does not have.
-            core::mem::forget((lease, self._owner.take()));
+            let queue = self.queue.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+            core::mem::forget((queue.lease.take(), self._owner.take()));
             return;
         }
+        // Nobody can ask later. What is not known to be done now is leaked and counted.
+        self.reclaim.finish(|number| self.query_mark(number));
         let outstanding = core::mem::take(&mut *lock(&self.outstanding));
         self.context.events.give_back(outstanding.into_iter().map(|(_, event)| event));
+        let queue = self.queue.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let lease = queue.lease.take();
         if let Some(lease) = lease {
             let lost = lease.last_issued() > queue.landing;
             self.context.give_slot_back(lease, lost);
@@ -350,6 +347,12 @@ impl<A: Interface> Stream<A> {
     #[must_use]
     pub fn handle(&self) -> StreamHandle {
         self.core.handle
+    }
+}
+
+impl<A: Interface> Drop for Stream<A> {
+    fn drop(&mut self) {
+        self.core.context.part_with(&self.core);
     }
 }
 

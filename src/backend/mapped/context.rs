@@ -57,10 +57,6 @@ fn is_done_with_leases<A: Interface>(stream: &Arc<StreamCore<A>>) -> bool {
 
 type LineMaker = Box<dyn FnMut() -> Result<SharedLine> + Send>;
 
-fn no_more_lines() -> LineMaker {
-    Box::new(|| Err(Error::new(ErrorCode::Closed, ["make a line"])))
-}
-
 pub(super) struct Context<A: Interface> {
     pub(super) home: Arc<Home<A>>,
     pub(super) pages: Arc<Pages<A>>,
@@ -245,8 +241,7 @@ impl<A: Interface> Context<A> {
         }
         self.sweep_orphans(usize::MAX);
         // What the slots' numbers were waiting for has landed; the pool lets go of its lines.
-        let emptied = SlotPool::new(no_more_lines());
-        drop(core::mem::replace(&mut *lock(&self.slots), emptied));
+        lock(&self.slots).let_go();
         // SAFETY: settled above, and nothing was queued since into memory that nobody holds.
         let (pages_freed, pages_leaked) = unsafe { self.pages.free_unused() };
         // SAFETY: the same.

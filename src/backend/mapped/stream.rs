@@ -329,7 +329,10 @@ impl<A: Interface> Drop for StreamCore<A> {
         let queue = self.queue.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         let lease = queue.lease.take();
         if let Some(lease) = lease {
-            let lost = lease.last_issued() > queue.landing;
+            let last = lease.last_issued();
+            // Not taken by the driver, or passed by the status and not there.
+            let lost = last > queue.landing
+                || (*self.completed.get_mut() >= last && (*self.line).as_ref().load(self.slot) < last);
             self.context.give_slot_back(lease, lost);
         }
         if self.is_own {

@@ -332,7 +332,8 @@ impl<A: Interface> Drop for StreamCore<A> {
             let last = lease.last_issued();
             // Not taken by the driver, or passed by the status and not there.
             let lost = last > queue.landing
-                || (*self.completed.get_mut() >= last && (*self.line).as_ref().load(self.slot) < last);
+                || (*self.completed.get_mut() >= last
+                    && (*self.line).as_ref().load(self.slot) < last);
             self.context.give_slot_back(lease, lost);
         }
         if self.is_own {

@@ -6,8 +6,8 @@ use gpu_async_reactor::backend::cuda::{Cuda, CudaDriver};
 use gpu_async_reactor::backend::mapped::{Device, Driver, Interface, Stream, StreamHandle};
 use gpu_async_reactor::host::{StdClock, StdIdle};
 use gpu_async_reactor::{
-    CompletionPort, DeviceStream, Error, ReactorPort, Result, ThreadPort, WaitPlan, Waited, reached,
-    run_inline, wait,
+    CompletionPort, DeviceStream, Error, ReactorPort, Result, ThreadPort, WaitPlan, Waited,
+    reached, run_inline, wait,
 };
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -274,7 +274,8 @@ pub fn thread_port<S: DeviceStream>(stream: S) -> ThreadPort<S, StdIdle> {
 ///
 /// Where the wait does not end at its first poll.
 pub fn wait_by<P: CompletionPort>(text: &str, port: &mut P) -> Result<Waited, P::Error> {
-    run_inline(wait(&plan(text), None, port, &StdClock::new())).expect("a wait on a thread is inline")
+    run_inline(wait(&plan(text), None, port, &StdClock::new()))
+        .expect("a wait on a thread is inline")
 }
 
 /// Waits for what is sure to come.

@@ -32,7 +32,10 @@ fn f7_a_store_that_never_lands_is_found_at_start_up_and_poll_still_works<V: Vend
     assert!(refused.contains("never written"), "{refused}");
     assert_eq!(device.store_form(), None);
     let stream = device.stream().unwrap();
-    assert_eq!(bench.control.work(number_of(stream.handle()), gpu_async_reactor::DurNs::from_us(500)), 0);
+    assert_eq!(
+        bench.control.work(number_of(stream.handle()), gpu_async_reactor::DurNs::from_us(500)),
+        0
+    );
     let mut port = thread_port(&stream);
     let ticket = port.mark().unwrap();
     wait_by("poll", &mut port.at(ticket)).unwrap();

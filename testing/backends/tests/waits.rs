@@ -1,8 +1,8 @@
 //! Waits on streams of each vendor's interface, and what must not break them.
 
 use backend_tests::{
-    Bench, Call, Vendor, assert_fault, for_each_vendor, number_of, plan, seen, thread_port, wait_by,
-    wait_for,
+    Bench, Call, Vendor, assert_fault, for_each_vendor, number_of, plan, seen, thread_port,
+    wait_by, wait_for,
 };
 use gpu_async_reactor::host::{StdClock, StdIdle};
 use gpu_async_reactor::{
@@ -43,7 +43,9 @@ fn every_plan_ends_when_the_work_is_done<V: Vendor>() {
             assert_eq!(bench.control.work(number_of(stream.handle()), work), 0);
             let waited = wait_by(text, &mut port).unwrap();
             let took = StdClock::new().monotonic_ns().since(started);
-            assert!(ends.contains(&waited.end), "{text}: {waited:?}");
+            // On a busy machine the work may be over before the wait begins.
+            let expected = ends.contains(&waited.end) || waited.end == End::Immediate;
+            assert!(expected, "{text}: {waited:?}");
             assert!(took >= work, "{text} ended after {took:?}");
             assert!(stream.query().unwrap());
         }
@@ -61,25 +63,24 @@ fn a_reactor_with_a_doorbell_is_rung_by_the_device<V: Vendor>() {
     let mut idle = StdIdle::probe(clock).0;
     let mut executor = Executor::new();
     let before = bell.snapshot();
-    let handles: Vec<_> = streams
-        .iter()
-        .map(|stream| {
-            let reactor = &reactor;
-            assert_eq!(
-                bench.control.work(number_of(stream.handle()), DurNs::from_us(500)),
-                0
-            );
-            executor.spawn(Box::pin(async move {
-                let mut port = ReactorPort::new(stream, reactor);
-                wait(&plan(SPIN), None, &mut port, reactor).await.unwrap()
-            }))
-        })
-        .collect();
+    for stream in &streams {
+        bench.hold(stream);
+    }
+    let ports: Vec<_> = streams.iter().map(|stream| ReactorPort::new(stream, &reactor)).collect();
+    let tickets: Vec<_> = ports.iter().map(|port| port.mark().unwrap()).collect();
+    let waits = ports.into_iter().zip(tickets).map(|(mut port, ticket)| {
+        let reactor = &reactor;
+        Box::pin(
+            async move { wait(&plan(SPIN), None, &mut port.at(ticket), reactor).await.unwrap() },
+        )
+    });
+    let handles: Vec<_> = waits.map(|wait| executor.spawn(wait)).collect();
+    bench.control.release();
     executor.run(&reactor, &mut idle, DurNs::from_us(1000)).unwrap();
     for handle in handles {
         run_inline(handle).unwrap().unwrap();
     }
-    let rung: u64 = bell.snapshot().iter().zip(before).filter(|(now, then)| **now != *then).count() as u64;
+    let rung = bell.snapshot().iter().zip(before).filter(|(now, then)| **now != *then).count();
     assert_eq!(rung, 7, "twenty streams ring the seven words of devices");
     bench.assert_clean();
 }

@@ -3,6 +3,7 @@
 
 use driver_core::Control;
 use gpu_async_reactor::backend::cuda::{Cuda, CudaDriver};
+use gpu_async_reactor::backend::hip::{Hip, HipDriver};
 use gpu_async_reactor::backend::mapped::{Device, Driver, Interface, Stream, StreamHandle};
 use gpu_async_reactor::host::{StdClock, StdIdle};
 use gpu_async_reactor::{
@@ -121,6 +122,61 @@ impl Vendor for OfCuda {
             Call::Store => "cuStreamBatchMemOp_v2",
             Call::Launch => "cuLaunchHostFunc",
             Call::CreateStream => "cuStreamCreate",
+        }
+    }
+}
+
+/// AMD.
+pub struct OfHip;
+
+impl Vendor for OfHip {
+    type Interface = Hip;
+    const LIBRARY: &'static str = "hip_driver";
+    const FAULT: (i32, &'static str) = (700, "hipErrorIllegalAddress");
+    const REQUIRED: &'static [&'static str] = &[
+        "hipInit",
+        "hipRuntimeGetVersion",
+        "hipGetErrorName",
+        "hipGetDeviceCount",
+        "hipGetDevice",
+        "hipSetDevice",
+        "hipDeviceGetAttribute",
+        "hipDeviceSynchronize",
+        "hipThreadExchangeStreamCaptureMode",
+        "hipHostMalloc",
+        "hipHostGetDevicePointer",
+        "hipHostFree",
+        "hipMemcpyDtoHAsync",
+        "hipStreamCreateWithFlags",
+        "hipStreamDestroy",
+        "hipStreamIsCapturing",
+        "hipStreamQuery",
+        "hipStreamSynchronize",
+        "hipEventCreateWithFlags",
+        "hipEventDestroy",
+        "hipEventRecord",
+        "hipEventQuery",
+        "hipEventSynchronize",
+    ];
+
+    fn load(path: &Path) -> Result<HipDriver> {
+        // SAFETY: the test driver has the vendor's interface.
+        unsafe { HipDriver::load_from(path) }
+    }
+
+    fn device(driver: &HipDriver, ordinal: u32) -> Result<Device<Hip>> {
+        driver.device(ordinal)
+    }
+
+    fn entry(call: Call) -> &'static str {
+        match call {
+            Call::Settle => "hipDeviceSynchronize",
+            Call::Free => "hipHostFree",
+            Call::QueryStream => "hipStreamQuery",
+            Call::QueryEvent => "hipEventQuery",
+            Call::Store => "hipStreamWriteValue64",
+            Call::Launch => "hipLaunchHostFunc",
+            Call::CreateStream => "hipStreamCreateWithFlags",
         }
     }
 }
@@ -333,6 +389,9 @@ macro_rules! for_each_vendor {
     ($($name:ident;)*) => {
         mod cuda {
             $(#[test] fn $name() { super::$name::<$crate::OfCuda>(); })*
+        }
+        mod hip {
+            $(#[test] fn $name() { super::$name::<$crate::OfHip>(); })*
         }
     };
 }

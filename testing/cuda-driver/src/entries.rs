@@ -1,6 +1,7 @@
 //! The entry points: arguments in, status out. Documentation of each: the CUDA driver API.
 
-use crate::batch::{BatchMemOp, check_flags};
+use crate::batch::{check_flags, store_of};
+use crate::layout::Params;
 use crate::rules::{attribute, driver};
 use crate::status;
 use driver_core::abi::{HostAddress, HostData, HostFunction, Out};
@@ -53,6 +54,9 @@ fn write(call: &mut Call, stream: Handle, at: u64, value: Value, flags: u32, v1:
     call.store(stream, &[(address(at)?, value)])
 }
 
+/// A batch must be shorter: `cuStreamBatchMemOp`.
+const MOST: u32 = 256;
+
 /// Whether the device of `stream` has memory operations of this kind.
 fn check_support(call: &mut Call, stream: Handle, value: Value, v1: bool) -> Outcome {
     let device = call.stream_device(stream)?;
@@ -73,18 +77,18 @@ fn batch(
     call: &mut Call,
     stream: Handle,
     count: u32,
-    operations: Out<BatchMemOp>,
+    operations: Out<Params>,
     flags: u32,
     v1: bool,
 ) -> Outcome {
     call.initialized()?;
-    if flags != 0 || count >= BatchMemOp::MOST {
+    if flags != 0 || count >= MOST {
         return Err(Refusal::InvalidValue);
     }
     let operations = operations.list(count as usize)?;
     let mut stores = Vec::new();
     for operation in &operations {
-        if let Some((at, value)) = operation.store()? {
+        if let Some((at, value)) = store_of(operation)? {
             check_support(call, stream, value, v1)?;
             stores.push((at, value));
         }
@@ -266,10 +270,10 @@ entry_points! {
         stream: Handle, at: DeviceAddress, value: u64, flags: u32
     ) |call| write(call, stream, at, Value::Word64(value), flags, false);
     fn cuStreamBatchMemOp(
-        stream: Handle, count: u32, operations: Out<BatchMemOp>, flags: u32
+        stream: Handle, count: u32, operations: Out<Params>, flags: u32
     ) |call| batch(call, stream, count, operations, flags, true);
     fn cuStreamBatchMemOp_v2(
-        stream: Handle, count: u32, operations: Out<BatchMemOp>, flags: u32
+        stream: Handle, count: u32, operations: Out<Params>, flags: u32
     ) |call| batch(call, stream, count, operations, flags, false);
 
     fn cuEventCreate(event: Out<Handle>, flags: u32) |call| ready(call, |call| {

@@ -11,11 +11,12 @@
 
 mod batch;
 mod entries;
+mod layout;
 mod rules;
 mod status;
 
-pub use batch::{BatchMemOp, MemoryBarrier, WriteValue};
 pub use entries::*;
+pub use layout::{MemoryBarrierParams, Params, WriteValueParams};
 pub use rules::{ENTRIES, attribute, driver};
 
 driver_core::control!(rules::driver);

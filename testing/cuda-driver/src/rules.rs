@@ -47,6 +47,7 @@ static RULES: Rules = Rules {
     version: 12090,
     by_device: false,
     unrecorded_is_ready: true,
+    host_functions_may_call: false,
 };
 
 pub use crate::entries::ENTRIES;

@@ -144,6 +144,9 @@ pub struct HostAddress(*mut u8);
 unsafe impl Send for HostAddress {}
 
 impl HostAddress {
+    /// The null pointer.
+    pub const NULL: HostAddress = HostAddress(core::ptr::null_mut());
+
     /// The address of memory of the fake device's own.
     pub(crate) fn of(memory: *mut u8) -> Self {
         HostAddress(memory)

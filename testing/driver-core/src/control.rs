@@ -1,5 +1,6 @@
 //! The control interface as a test uses it, without unsafe code of its own.
 
+use crate::foreign::foreign_call;
 use crate::inject::Live;
 use gpu_async_reactor::DurNs;
 use libloading::Library;
@@ -33,27 +34,6 @@ pub fn library(name: &str) -> PathBuf {
 pub struct Control {
     library: Library,
     path: PathBuf,
-}
-
-/// Calls a function of an opened [`Library`](libloading::Library): its name, its arguments with
-/// their types, its answer. For functions whose type the caller knows and whose arguments are
-/// numbers, or addresses that are good for what the function does with them.
-///
-/// # Panics
-///
-/// Where there is no such function.
-#[macro_export]
-#[allow(clippy::macro_metavars_in_unsafe, reason = "what is safe to pass is the caller's to know")]
-macro_rules! foreign_call {
-    ($library:expr, $name:ident($($argument:expr => $type:ty),* $(,)?) -> $answer:ty) => {{
-        type Function = unsafe extern "C" fn($($type),*) -> $answer;
-        let name = concat!(stringify!($name), "\0");
-        // SAFETY: the caller knows the function's type.
-        let function = unsafe { $library.get::<Function>(name.as_bytes()) };
-        let function = function.expect(stringify!($name));
-        // SAFETY: the caller's arguments are numbers or good addresses.
-        unsafe { function($($argument),*) }
-    }};
 }
 
 impl Control {

@@ -62,7 +62,7 @@ impl Driver {
             return (self.rules.code)(Refusal::NotInitialized);
         }
         let mut call = self.enter(entry);
-        if in_host_function() {
+        if in_host_function() && !self.rules.host_functions_may_call {
             call.log(format!("{entry}: called by a host function"));
             return (self.rules.code)(Refusal::NotPermitted);
         }

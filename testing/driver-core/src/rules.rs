@@ -19,4 +19,6 @@ pub struct Rules {
     pub by_device: bool,
     /// Whether the status of an event that was never recorded is success.
     pub unrecorded_is_ready: bool,
+    /// Whether a host function may call entry points. Where not, it is refused and logged.
+    pub host_functions_may_call: bool,
 }

@@ -63,7 +63,6 @@ impl<T: Plain, B: DeviceBuffer> Readback<T, B> {
     }
 
     /// The lease of the buffer, for its descriptor and stream.
-    #[must_use]
     pub fn lease(&self) -> &Lease<B> {
         &self.lease
     }

@@ -40,8 +40,7 @@
 //! One allocation and one mark a lease, one status query for handing the buffer back. Dropping a lease
 //! is one compare-and-swap. A new lease looks at the word, and where the oldest waiting number is
 //! reached walks the waiting buffers, with a status query for each bound that it does not know yet.
-#![cfg_attr(feature = "software", doc = "")]
-#![cfg_attr(feature = "software", doc = include_str!("compile_fail.md"))]
+#![cfg_attr(feature = "software", doc = "", doc = include_str!("compile_fail.md"))]
 
 mod buffer;
 mod held;

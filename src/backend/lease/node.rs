@@ -188,7 +188,8 @@ impl List {
 
     /// All entries there are. What is left of them when the chain is dropped goes back.
     pub(super) fn take_all(&self) -> Chain<'_> {
-        self.oldest.store(u64::MAX, Ordering::Relaxed);
+        // An exchange and not a store, which could come in front of what it does not follow.
+        self.oldest.swap(u64::MAX, Ordering::Relaxed);
         let first = self.head.swap(ptr::null_mut(), Ordering::AcqRel);
         Chain { first: NonNull::new(first).map(Entry), home: self }
     }

@@ -77,8 +77,10 @@ pub(super) struct Context<A: Interface> {
     /// Host functions that were queued and have not been called.
     pub(super) host_functions: Arc<AtomicUsize>,
     pub(super) flush_marks: bool,
-    /// How the device stores words, or why it does not. Set once, before anybody else sees this.
-    pub(super) form: core::result::Result<Form, String>,
+    /// How the device stores words, if it does. Set once, before anybody else sees this.
+    pub(super) form: Option<Form>,
+    /// The ways of storing words that do not work, and why.
+    pub(super) refused: Vec<String>,
 }
 
 impl<A: Interface> Context<A> {
@@ -111,11 +113,12 @@ impl<A: Interface> Context<A> {
             leaked: AtomicUsize::new(0),
             host_functions: Arc::default(),
             flush_marks,
-            form: Err(String::new()),
+            form: None,
+            refused: Vec::new(),
             home,
         };
         match probe::find_form(&opened) {
-            Ok(form) => opened.form = form,
+            Ok(found) => (opened.form, opened.refused) = (found.form, found.refused),
             Err(error) => {
                 // What cannot be freed now stays, and with it the reference to the context.
                 let report = opened.wind_down();

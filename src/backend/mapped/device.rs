@@ -12,7 +12,7 @@ use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::line::{CompletionLine, SharedLine};
 use crate::core::plan::DeviceCaps;
 use crate::core::pool::SlotStats;
-use alloc::{boxed::Box, sync::Arc};
+use alloc::{boxed::Box, string::String, sync::Arc};
 use core::any::Any;
 use core::fmt;
 
@@ -225,13 +225,21 @@ impl<A: Interface> Device<A> {
     /// Whether a store behind work really lands, as the start-up probe saw it.
     #[must_use]
     pub fn caps(&self) -> DeviceCaps {
-        DeviceCaps { store: self.context.form.clone().map(|_| ()) }
+        let found = self.context.form.map(|_| ());
+        DeviceCaps { store: found.ok_or_else(|| self.context.refused.join("; ")) }
     }
 
     /// How the device stores words; none where it does not.
     #[must_use]
     pub fn store_form(&self) -> Option<Form> {
-        self.context.form.as_ref().ok().copied()
+        self.context.form
+    }
+
+    /// The ways of storing words that were looked at before the one in use, and why each does not
+    /// work: no entry point, the attribute, or what the probe saw.
+    #[must_use]
+    pub fn store_refusals(&self) -> &[String] {
+        &self.context.refused
     }
 
     /// What the device holds. Costs three locks.

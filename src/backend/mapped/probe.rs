@@ -16,6 +16,7 @@ use crate::monotonic;
 use alloc::{
     format,
     string::{String, ToString},
+    vec::Vec,
 };
 
 /// How long the status of the probe's store may stay pending.
@@ -23,14 +24,20 @@ pub(super) const PATIENCE: DurNs = DurNs::from_us(1_000_000);
 /// How long after the status the word may come. It comes before it, in fact.
 const GRACE: DurNs = DurNs::from_us(1_000);
 
-/// The first way of storing words that works, or why none does.
+/// What the probe found.
+pub(super) struct Found {
+    /// The first way of storing words that works.
+    pub(super) form: Option<Form>,
+    /// What does not, and why.
+    pub(super) refused: Vec<String>,
+}
+
+/// The first way of storing words that works, and why those before it do not.
 ///
 /// # Errors
 ///
 /// The failure of a call without which the device is of no use.
-pub(super) fn find_form<A: Interface>(
-    context: &Context<A>,
-) -> Result<core::result::Result<Form, String>> {
+pub(super) fn find_form<A: Interface>(context: &Context<A>) -> Result<Found> {
     let forms = context.home.within("probe the store", |api| api.forms())?;
     let mut refused = forms.refused;
     let stream = context.take_stream()?;
@@ -51,7 +58,7 @@ pub(super) fn find_form<A: Interface>(
         }
     }
     context.give_stream_back(stream);
-    Ok(found?.ok_or_else(|| refused.join("; ")))
+    Ok(Found { form: found?, refused })
 }
 
 /// Whether one store by `form` lands; the reason where it does not.

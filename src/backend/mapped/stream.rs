@@ -190,7 +190,7 @@ impl<A: Interface> StreamCore<A> {
     }
 
     fn queue_store(&self, api: &A, number: u64) -> Result<()> {
-        let Ok(form) = self.context.form else { return Ok(()) };
+        let Some(form) = self.context.form else { return Ok(()) };
         let word = Store { address: self.word, value: number };
         let rung = self
             .bell
@@ -211,7 +211,7 @@ impl<A: Interface> StreamCore<A> {
         // The events' lock is taken inside this one, here and nowhere the other way round.
         self.context.events.give_back(outstanding.drain(..done).map(|(_, event)| event));
         self.completed.fetch_max(number, Ordering::Release);
-        if self.context.form.is_err() {
+        if self.context.form.is_none() {
             // No device stores it; the host does, so that the slot drains like any other. Under the
             // lock: a smaller number cannot come later.
             let line = (*self.line).as_ref();

@@ -1,7 +1,7 @@
 //! What the tests of the backends share: each test opens a test driver of its own, under a path of its
 //! own, so that it has a process's only copy of the driver's state to itself.
 
-use driver_core::Control;
+use driver_core::{Control, foreign_call};
 use gpu_async_reactor::backend::cuda::{Cuda, CudaDriver};
 use gpu_async_reactor::backend::hip::{Hip, HipDriver};
 use gpu_async_reactor::backend::mapped::{Device, Driver, Interface, Stream, StreamHandle};
@@ -42,6 +42,23 @@ pub trait Vendor: Sized {
 
     /// The vendor's name of a call.
     fn entry(call: Call) -> &'static str;
+
+    /// The beginning of every name of an entry point.
+    const PREFIX: &'static str;
+
+    /// Device memory of device 0, allocated past the backend: its address.
+    ///
+    /// # Panics
+    ///
+    /// Where there is none.
+    fn device_memory(control: &Control, bytes: usize) -> u64;
+
+    /// Queues a write of `value` into `bytes` bytes of device memory, past the backend.
+    ///
+    /// # Panics
+    ///
+    /// Where the driver refuses.
+    fn fill(control: &Control, stream: StreamHandle, to: u64, value: u8, bytes: usize);
 }
 
 /// Calls that both vendors have.
@@ -124,6 +141,34 @@ impl Vendor for OfCuda {
             Call::CreateStream => "cuStreamCreate",
         }
     }
+
+    const PREFIX: &'static str = "cu";
+
+    fn device_memory(control: &Control, bytes: usize) -> u64 {
+        let library = control.entry_points();
+        let (mut context, mut address) = (0u64, 0u64);
+        let retained =
+            foreign_call!(library, cuDevicePrimaryCtxRetain(&raw mut context => *mut u64, 0 => i32) -> i32);
+        let pushed = foreign_call!(library, cuCtxPushCurrent_v2(context => u64) -> i32);
+        let allocated =
+            foreign_call!(library, cuMemAlloc_v2(&raw mut address => *mut u64, bytes => usize) -> i32);
+        let popped = foreign_call!(library, cuCtxPopCurrent_v2(&raw mut context => *mut u64) -> i32);
+        assert_eq!([retained, pushed, allocated, popped], [0; 4]);
+        address
+    }
+
+    fn fill(control: &Control, stream: StreamHandle, to: u64, value: u8, bytes: usize) {
+        let (library, stream) = (control.entry_points(), number_of(stream));
+        let mut context = 0u64;
+        let retained =
+            foreign_call!(library, cuDevicePrimaryCtxRetain(&raw mut context => *mut u64, 0 => i32) -> i32);
+        let pushed = foreign_call!(library, cuCtxPushCurrent_v2(context => u64) -> i32);
+        let filled = foreign_call!(library, cuMemsetD8Async(
+            to => u64, value => u8, bytes => usize, stream => u64) -> i32);
+        let popped = foreign_call!(library, cuCtxPopCurrent_v2(&raw mut context => *mut u64) -> i32);
+        let released = foreign_call!(library, cuDevicePrimaryCtxRelease_v2(0 => i32) -> i32);
+        assert_eq!([retained, pushed, filled, popped, released], [0; 5]);
+    }
 }
 
 /// AMD.
@@ -178,6 +223,22 @@ impl Vendor for OfHip {
             Call::Launch => "hipLaunchHostFunc",
             Call::CreateStream => "hipStreamCreateWithFlags",
         }
+    }
+
+    const PREFIX: &'static str = "hip";
+
+    fn device_memory(control: &Control, bytes: usize) -> u64 {
+        let mut address = 0u64;
+        let allocated = foreign_call!(control.entry_points(), hipMalloc(
+            &raw mut address => *mut u64, bytes => usize) -> i32);
+        assert_eq!(allocated, 0);
+        address
+    }
+
+    fn fill(control: &Control, stream: StreamHandle, to: u64, value: u8, bytes: usize) {
+        let filled = foreign_call!(control.entry_points(), hipMemsetAsync(
+            to => u64, i32::from(value) => i32, bytes => usize, number_of(stream) => u64) -> i32);
+        assert_eq!(filled, 0);
     }
 }
 

@@ -68,7 +68,7 @@ fn a_reactor_with_a_doorbell_is_rung_by_the_device<V: Vendor>() {
     }
     let ports: Vec<_> = streams.iter().map(|stream| ReactorPort::new(stream, &reactor)).collect();
     let tickets: Vec<_> = ports.iter().map(|port| port.mark().unwrap()).collect();
-    let waits = ports.into_iter().zip(tickets).map(|(mut port, ticket)| {
+    let waits = ports.into_iter().zip(tickets).map(|(port, ticket)| {
         let reactor = &reactor;
         Box::pin(
             async move { wait(&plan(SPIN), None, &mut port.at(ticket), reactor).await.unwrap() },

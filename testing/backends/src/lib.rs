@@ -53,6 +53,13 @@ pub trait Vendor: Sized {
     /// Where there is none.
     fn device_memory(control: &Control, bytes: usize) -> u64;
 
+    /// Makes something else current to this thread than what the tests use.
+    ///
+    /// # Panics
+    ///
+    /// Where the driver refuses.
+    fn go_elsewhere(control: &Control);
+
     /// Queues a write of `value` into `bytes` bytes of device memory, past the backend.
     ///
     /// # Panics
@@ -157,6 +164,12 @@ impl Vendor for OfCuda {
         address
     }
 
+    fn go_elsewhere(control: &Control) {
+        // No context is current to a new thread.
+        let set = foreign_call!(control.entry_points(), cuCtxSetCurrent(0 => u64) -> i32);
+        assert_eq!(set, 0);
+    }
+
     fn fill(control: &Control, stream: StreamHandle, to: u64, value: u8, bytes: usize) {
         let (library, stream) = (control.entry_points(), number_of(stream));
         let mut context = 0u64;
@@ -233,6 +246,12 @@ impl Vendor for OfHip {
             &raw mut address => *mut u64, bytes => usize) -> i32);
         assert_eq!(allocated, 0);
         address
+    }
+
+    fn go_elsewhere(control: &Control) {
+        control.devices(2);
+        let set = foreign_call!(control.entry_points(), hipSetDevice(1 => i32) -> i32);
+        assert_eq!(set, 0);
     }
 
     fn fill(control: &Control, stream: StreamHandle, to: u64, value: u8, bytes: usize) {
@@ -416,12 +435,22 @@ impl Watchdog {
     /// Where there is no thread to be had.
     #[must_use]
     pub fn new() -> Self {
+        Watchdog::for_s(60)
+    }
+
+    /// The same, for so many seconds.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no thread to be had.
+    #[must_use]
+    pub fn for_s(seconds: u64) -> Self {
         let test = thread::current().name().unwrap_or("a test").to_string();
         let (alive, dropped) = mpsc::channel::<()>();
         let watching = thread::spawn(move || {
-            let waited = dropped.recv_timeout(Duration::from_secs(60));
+            let waited = dropped.recv_timeout(Duration::from_secs(seconds));
             if waited == Err(mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("{test} hangs: not over after 60 s");
+                eprintln!("{test} hangs: not over after {seconds} s");
                 std::process::exit(101);
             }
         });

@@ -288,6 +288,10 @@ impl<A: Interface> Context<A> {
     }
 
     pub(super) fn stats(&self) -> DeviceStats {
+        if self.home.is_forked() {
+            // The locks may be held by threads that this process does not have.
+            return DeviceStats::default();
+        }
         DeviceStats {
             slots: lock(&self.slots).stats(),
             pages: self.pages.count(),

@@ -38,7 +38,7 @@ pub unsafe trait StreamOwner: Send + Sync + 'static {
 }
 
 /// What a [`Device`] holds, and what went wrong that nobody awaited.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct DeviceStats {
     /// What became of its slots.
     pub slots: SlotStats,
@@ -242,7 +242,7 @@ impl<A: Interface> Device<A> {
         &self.context.refused
     }
 
-    /// What the device holds. Costs three locks.
+    /// What the device holds. Costs some locks. In a forked child all is 0.
     #[must_use]
     pub fn stats(&self) -> DeviceStats {
         self.context.stats()

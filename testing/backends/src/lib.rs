@@ -10,6 +10,7 @@ use gpu_async_reactor::{
     CompletionPort, DeviceStream, Error, ReactorPort, Result, ThreadPort, WaitPlan, Waited,
     reached, run_inline, wait,
 };
+use libloading::Library;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
@@ -52,6 +53,23 @@ pub trait Vendor: Sized {
     ///
     /// Where there is none.
     fn device_memory(control: &Control, bytes: usize) -> u64;
+
+    /// Begins to capture a stream in global mode, past the backend.
+    ///
+    /// # Panics
+    ///
+    /// Where the driver refuses.
+    fn begin_capture(control: &Control, stream: StreamHandle);
+
+    /// Ends it. Returns whether there is a graph: the capture was not broken.
+    fn end_capture(control: &Control, stream: StreamHandle) -> bool;
+
+    /// A stream that the legacy default stream waits for, made past the backend.
+    ///
+    /// # Panics
+    ///
+    /// Where the driver refuses.
+    fn blocking_stream(control: &Control) -> StreamHandle;
 
     /// Makes something else current to this thread than what the tests use.
     ///
@@ -152,16 +170,41 @@ impl Vendor for OfCuda {
     const PREFIX: &'static str = "cu";
 
     fn device_memory(control: &Control, bytes: usize) -> u64 {
-        let library = control.entry_points();
+        // It goes with its context, so that somebody must hold that.
         let (mut context, mut address) = (0u64, 0u64);
-        let retained =
-            foreign_call!(library, cuDevicePrimaryCtxRetain(&raw mut context => *mut u64, 0 => i32) -> i32);
-        let pushed = foreign_call!(library, cuCtxPushCurrent_v2(context => u64) -> i32);
-        let allocated =
-            foreign_call!(library, cuMemAlloc_v2(&raw mut address => *mut u64, bytes => usize) -> i32);
-        let popped = foreign_call!(library, cuCtxPopCurrent_v2(&raw mut context => *mut u64) -> i32);
-        assert_eq!([retained, pushed, allocated, popped], [0; 4]);
+        let retained = foreign_call!(control.entry_points(), cuDevicePrimaryCtxRetain(
+            &raw mut context => *mut u64, 0 => i32) -> i32);
+        assert_eq!(retained, 0);
+        in_primary(
+            control,
+            |library| foreign_call!(library, cuMemAlloc_v2(&raw mut address => *mut u64, bytes => usize) -> i32),
+        );
         address
+    }
+
+    fn begin_capture(control: &Control, stream: StreamHandle) {
+        in_primary(
+            control,
+            |library| foreign_call!(library, cuStreamBeginCapture_v2(number_of(stream) => u64, 0 => i32) -> i32),
+        );
+    }
+
+    fn end_capture(control: &Control, stream: StreamHandle) -> bool {
+        let mut graph = 0u64;
+        in_primary(control, |library| {
+            foreign_call!(library, cuStreamEndCapture(
+                number_of(stream) => u64, &raw mut graph => *mut u64) -> i32)
+        });
+        graph != 0
+    }
+
+    fn blocking_stream(control: &Control) -> StreamHandle {
+        let mut stream = 0u64;
+        in_primary(
+            control,
+            |library| foreign_call!(library, cuStreamCreate(&raw mut stream => *mut u64, 0 => u32) -> i32),
+        );
+        handle_of(stream)
     }
 
     fn go_elsewhere(control: &Control) {
@@ -171,17 +214,24 @@ impl Vendor for OfCuda {
     }
 
     fn fill(control: &Control, stream: StreamHandle, to: u64, value: u8, bytes: usize) {
-        let (library, stream) = (control.entry_points(), number_of(stream));
-        let mut context = 0u64;
-        let retained =
-            foreign_call!(library, cuDevicePrimaryCtxRetain(&raw mut context => *mut u64, 0 => i32) -> i32);
-        let pushed = foreign_call!(library, cuCtxPushCurrent_v2(context => u64) -> i32);
-        let filled = foreign_call!(library, cuMemsetD8Async(
-            to => u64, value => u8, bytes => usize, stream => u64) -> i32);
-        let popped = foreign_call!(library, cuCtxPopCurrent_v2(&raw mut context => *mut u64) -> i32);
-        let released = foreign_call!(library, cuDevicePrimaryCtxRelease_v2(0 => i32) -> i32);
-        assert_eq!([retained, pushed, filled, popped, released], [0; 5]);
+        in_primary(control, |library| {
+            foreign_call!(library, cuMemsetD8Async(
+                to => u64, value => u8, bytes => usize, number_of(stream) => u64) -> i32)
+        });
     }
+}
+
+/// Makes a call of CUDA's driver in the primary context of device 0.
+fn in_primary(control: &Control, call: impl FnOnce(&Library) -> i32) {
+    let library = control.entry_points();
+    let mut context = 0u64;
+    let retained = foreign_call!(library, cuDevicePrimaryCtxRetain(
+        &raw mut context => *mut u64, 0 => i32) -> i32);
+    let pushed = foreign_call!(library, cuCtxPushCurrent_v2(context => u64) -> i32);
+    let called = call(library);
+    let popped = foreign_call!(library, cuCtxPopCurrent_v2(&raw mut context => *mut u64) -> i32);
+    let released = foreign_call!(library, cuDevicePrimaryCtxRelease_v2(0 => i32) -> i32);
+    assert_eq!([retained, pushed, called, popped, released], [0; 5]);
 }
 
 /// AMD.
@@ -246,6 +296,27 @@ impl Vendor for OfHip {
             &raw mut address => *mut u64, bytes => usize) -> i32);
         assert_eq!(allocated, 0);
         address
+    }
+
+    fn begin_capture(control: &Control, stream: StreamHandle) {
+        let begun = foreign_call!(control.entry_points(), hipStreamBeginCapture(
+            number_of(stream) => u64, 0 => i32) -> i32);
+        assert_eq!(begun, 0);
+    }
+
+    fn end_capture(control: &Control, stream: StreamHandle) -> bool {
+        let mut graph = 0u64;
+        let ended = foreign_call!(control.entry_points(), hipStreamEndCapture(
+            number_of(stream) => u64, &raw mut graph => *mut u64) -> i32);
+        ended == 0 && graph != 0
+    }
+
+    fn blocking_stream(control: &Control) -> StreamHandle {
+        let mut stream = 0u64;
+        let made = foreign_call!(control.entry_points(), hipStreamCreateWithFlags(
+            &raw mut stream => *mut u64, 0 => u32) -> i32);
+        assert_eq!(made, 0);
+        handle_of(stream)
     }
 
     fn go_elsewhere(control: &Control) {
@@ -360,6 +431,12 @@ impl<V: Vendor> Default for Bench<V> {
     fn default() -> Self {
         Bench::new()
     }
+}
+
+/// The handle that the controls call `number`.
+#[must_use]
+pub fn handle_of(number: u64) -> StreamHandle {
+    StreamHandle::from_raw(std::ptr::with_exposed_provenance_mut(number as usize))
 }
 
 /// A handle as the controls take it.

@@ -1,8 +1,8 @@
 //! Contexts, handles, captures, what a driver may lack, and the end of a device.
 
 use backend_tests::{
-    Bench, Call, OfCuda, Vendor, assert_fault, copy_of, for_each_vendor, number_of, seen,
-    thread_port, wait_by, wait_for,
+    Bench, Call, OfCuda, OfHip, Vendor, assert_fault, copy_of, for_each_vendor, handle_of,
+    number_of, seen, thread_port, wait_by, wait_for,
 };
 use driver_core::{Live, foreign_call, without_symbol};
 use gpu_async_reactor::backend::mapped::{StreamHandle, Width};
@@ -22,6 +22,10 @@ for_each_vendor! {
     f9_the_default_streams_are_distinct_and_a_threads_own_is_refused_elsewhere;
     a_doorbell_of_other_memory_is_refused;
     a_device_that_does_not_exist_is_refused_by_name;
+    f23_no_wait_disturbs_a_capture_anywhere_and_a_captured_stream_is_pending;
+    f23_the_legacy_stream_beside_a_capture_reads_as_captured;
+    every_required_entry_point_that_is_missing_is_named;
+    a_missing_library_is_named;
 }
 
 fn f7_a_store_that_never_lands_is_found_at_start_up_and_poll_still_works<V: Vendor>() {
@@ -213,10 +217,6 @@ fn raw_stream(bench: &Bench<OfCuda>, flags: u32) -> u64 {
     stream
 }
 
-fn handle(number: u64) -> StreamHandle {
-    StreamHandle::from_raw(std::ptr::with_exposed_provenance_mut(number as usize))
-}
-
 #[test]
 fn a_stream_of_another_context_is_refused_before_anything_is_queued() {
     let bench = Bench::<OfCuda>::new();
@@ -226,7 +226,7 @@ fn a_stream_of_another_context_is_refused_before_anything_is_queued() {
     let foreign = raw_stream(&bench, 1);
     let stores = bench.calls(Call::Store);
     // SAFETY: the stream lives until the end of this test.
-    let refused = unsafe { device.stream_from_raw(handle(foreign), None) }.unwrap_err();
+    let refused = unsafe { device.stream_from_raw(handle_of(foreign), None) }.unwrap_err();
     assert_eq!(refused.code(), ErrorCode::ForeignContext);
     assert_eq!(bench.calls(Call::Store), stores);
     // The context itself can be opened, and has the stream.
@@ -234,25 +234,22 @@ fn a_stream_of_another_context_is_refused_before_anything_is_queued() {
     // SAFETY: the context lives until the end of the process.
     let own = unsafe { bench.driver.device_from_context(context) }.unwrap();
     // SAFETY: as above.
-    let stream = unsafe { own.stream_from_raw(handle(foreign), None) }.unwrap();
+    let stream = unsafe { own.stream_from_raw(handle_of(foreign), None) }.unwrap();
     wait_by(SPIN, &mut thread_port(&stream)).unwrap();
     drop(stream);
     assert!(own.close().unwrap().released);
     bench.assert_clean();
 }
 
-#[test]
-fn f23_no_wait_disturbs_a_capture_anywhere_and_a_captured_stream_is_pending() {
-    let bench = Bench::<OfCuda>::new();
+fn f23_no_wait_disturbs_a_capture_anywhere_and_a_captured_stream_is_pending<V: Vendor>() {
+    let bench = Bench::<V>::new();
     let device = bench.device();
     let busy = device.stream().unwrap();
     let captured = device.stream().unwrap();
     let number = captured.mark().unwrap();
     captured.synchronize_mark(number).unwrap();
-    let capturing = number_of(captured.handle());
-    bind_primary(&bench);
-    // Mode 0 is global: a status call of any thread that is not relaxed breaks it.
-    cu!(bench, cuStreamBeginCapture_v2(capturing => u64, 0 => i32));
+    // Global: a status call of any thread that is not relaxed breaks it.
+    V::begin_capture(&bench.control, captured.handle());
     std::thread::scope(|scope| {
         scope.spawn(|| {
             bench.hold(&busy);
@@ -278,34 +275,90 @@ fn f23_no_wait_disturbs_a_capture_anywhere_and_a_captured_stream_is_pending() {
         assert_eq!(refused.code(), ErrorCode::Captured, "{text}: {refused}");
     }
     assert_eq!(captured.mark().unwrap_err().code(), ErrorCode::Captured);
-    let mut graph = 0u64;
-    cu!(bench, cuStreamEndCapture(capturing => u64, &raw mut graph => *mut u64));
-    assert_ne!(graph, 0, "the capture was not broken");
+    assert!(V::end_capture(&bench.control, captured.handle()), "the capture was broken");
     wait_by(SPIN, &mut port).unwrap();
     bench.assert_clean();
 }
 
-#[test]
-fn f23_the_legacy_stream_beside_a_capture_reads_as_captured() {
-    let bench = Bench::<OfCuda>::new();
+fn f23_the_legacy_stream_beside_a_capture_reads_as_captured<V: Vendor>() {
+    let bench = Bench::<V>::new();
     let device = bench.device();
-    bind_primary(&bench);
-    let blocking = raw_stream(&bench, 0);
+    let blocking = V::blocking_stream(&bench.control);
     // SAFETY: the legacy stream is there as long as the context.
     let legacy = unsafe { device.stream_from_raw(StreamHandle::Legacy, None) }.unwrap();
-    cu!(bench, cuStreamBeginCapture_v2(blocking => u64, 0 => i32));
+    V::begin_capture(&bench.control, blocking);
     assert!(!legacy.query().unwrap());
     assert_eq!(legacy.mark().unwrap_err().code(), ErrorCode::Captured);
-    let mut graph = 0u64;
-    cu!(bench, cuStreamEndCapture(blocking => u64, &raw mut graph => *mut u64));
-    assert!(graph != 0 && legacy.query().unwrap());
+    assert!(V::end_capture(&bench.control, blocking), "the capture was broken");
+    assert!(legacy.query().unwrap());
     bench.assert_clean();
 }
 
-fn bind_primary(bench: &Bench<OfCuda>) {
-    let mut context = 0u64;
-    cu!(bench, cuDevicePrimaryCtxRetain(&raw mut context => *mut u64, 0 => i32));
-    cu!(bench, cuCtxSetCurrent(context => u64));
+fn every_required_entry_point_that_is_missing_is_named<V: Vendor>() {
+    for symbol in V::REQUIRED {
+        let (folder, path) = copy_of::<V>();
+        let without = folder.path().join("without.so");
+        without_symbol(&path, symbol, &without).unwrap();
+        let error = V::load(&without).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::SymbolMissing, "{symbol}: {error}");
+        assert_eq!(error.args()[1], *symbol);
+    }
+}
+
+fn a_missing_library_is_named<V: Vendor>() {
+    let error = V::load(std::path::Path::new("/no/such/library.so.1")).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::LibraryMissing);
+    assert!(error.to_string().contains("/no/such/library.so.1"), "{error}");
+}
+
+#[test]
+fn a_stream_of_another_hip_device_is_refused_where_the_runtime_can_tell() {
+    let refused_by = |missing: Option<&str>| {
+        let (folder, mut path) = copy_of::<OfHip>();
+        if let Some(symbol) = missing {
+            let without = folder.path().join("without.so");
+            without_symbol(&path, symbol, &without).unwrap();
+            path = without;
+        }
+        let bench = Bench::<OfHip>::over(folder, &path);
+        bench.control.devices(2);
+        let second = bench.driver.device(1).unwrap();
+        let stream = second.stream().unwrap();
+        // SAFETY: the stream lives until the end of this closure.
+        unsafe { bench.device().stream_from_raw(stream.handle(), None) }.map(|_| ())
+    };
+    assert_eq!(refused_by(None).unwrap_err().code(), ErrorCode::ForeignContext);
+    assert!(refused_by(Some("hipStreamGetDevice")).is_ok());
+}
+
+#[test]
+fn f8_hip_stores_by_what_its_runtime_has_or_says_why_not() {
+    const WHOLE: &str = "hipStreamWriteValue64";
+    const HALVES: &str = "hipStreamWriteValue32";
+    for (attribute, missing, expected) in [
+        (Some(1), &[][..], Some(Width::Whole)),
+        (None, &[][..], Some(Width::Whole)),
+        (Some(1), &[WHOLE][..], Some(Width::Halves)),
+        (Some(0), &[][..], None),
+        (Some(1), &[WHOLE, HALVES][..], None),
+    ] {
+        let (folder, mut path) = copy_of::<OfHip>();
+        for (at, symbol) in missing.iter().enumerate() {
+            let next = folder.path().join(format!("without-{at}.so"));
+            without_symbol(&path, symbol, &next).unwrap();
+            path = next;
+        }
+        let bench = Bench::<OfHip>::over(folder, &path);
+        bench.control.attribute(0, 10_013, attribute);
+        let device = bench.device();
+        let told = format!("{attribute:?} without {missing:?}: {:?}", device.caps());
+        assert_eq!(device.store_form().map(|form| form.width), expected, "{told}");
+        let stream = device.stream().unwrap();
+        let number = stream.mark().unwrap();
+        stream.synchronize_mark(number).unwrap();
+        assert!(seen(&stream, number), "{told}");
+        bench.assert_clean();
+    }
 }
 
 /// What a driver has: attributes of 64-bit stores of the second generation, 64-bit and any stores of
@@ -377,23 +430,4 @@ fn f8_every_combination_of_attributes_and_entry_points_ends_in_a_way_that_works_
         }
         bench.assert_clean();
     }
-}
-
-#[test]
-fn every_required_entry_point_that_is_missing_is_named() {
-    for symbol in OfCuda::REQUIRED {
-        let (folder, path) = copy_of::<OfCuda>();
-        let without = folder.path().join("without.so");
-        without_symbol(&path, symbol, &without).unwrap();
-        let error = OfCuda::load(&without).unwrap_err();
-        assert_eq!(error.code(), ErrorCode::SymbolMissing, "{symbol}: {error}");
-        assert_eq!(error.args()[1], *symbol);
-    }
-}
-
-#[test]
-fn a_missing_library_is_named() {
-    let error = OfCuda::load(std::path::Path::new("/no/such/libcuda.so.1")).unwrap_err();
-    assert_eq!(error.code(), ErrorCode::LibraryMissing);
-    assert!(error.to_string().contains("/no/such/libcuda.so.1"), "{error}");
 }

@@ -138,7 +138,8 @@ fn every_entry_point_fails_in_turn<V: Vendor>() {
     println!("{}: {lives} lives, each with another call failing, of {called:?}", V::LIBRARY);
     let start = ["cuInit", "cuDriverGetVersion", "hipInit", "hipRuntimeGetVersion"];
     for required in V::REQUIRED.iter().filter(|name| !start.contains(name)) {
-        let rare = ["ErrorName", "GetName", "DeviceGetCount"].iter().any(|end| required.ends_with(end));
+        let rare =
+            ["ErrorName", "GetName", "DeviceGetCount"].iter().any(|end| required.ends_with(end));
         assert!(rare || called.contains(required), "{required} was never called");
     }
 }

@@ -130,6 +130,10 @@ impl Calls for Cuda {
     type Context = RawContext;
     type Entered = Entered;
 
+    fn library(&self) -> &Library {
+        &self.library
+    }
+
     fn is_sticky(number: i64) -> bool {
         result::STICKY.contains(&number)
     }

@@ -111,6 +111,10 @@ impl Calls for Hip {
     type Context = RawDevice;
     type Entered = Entered;
 
+    fn library(&self) -> &Library {
+        &self.library
+    }
+
     fn is_sticky(number: i64) -> bool {
         result::STICKY.contains(&number)
     }

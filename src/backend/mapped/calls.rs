@@ -5,6 +5,7 @@
 //! no waiting, no pooling and no memory of its own: these live here, once.
 
 use super::handle::{RawEvent, StreamHandle};
+use super::library::Library;
 use super::store::{Form, Forms, Store};
 use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::line::CompletionLine;
@@ -53,6 +54,9 @@ pub trait Calls: fmt::Debug + Send + Sync + Sized + 'static {
     type Context: Copy + PartialEq + fmt::Debug + Send + Sync;
     /// What `leave` puts back.
     type Entered: Copy;
+
+    /// The library that the calls go to.
+    fn library(&self) -> &Library;
 
     /// Whether a status with this number stays for ever, whatever is called.
     fn is_sticky(number: i64) -> bool;

@@ -38,6 +38,20 @@ impl<A: Interface> Driver<A> {
         Ok(&self.shared.api)
     }
 
+    /// The entry point `symbol` of the same library, for a program's own work on its streams.
+    ///
+    /// # Errors
+    ///
+    /// [`SymbolMissing`](crate::ErrorCode::SymbolMissing) or [`Forked`](crate::ErrorCode::Forked).
+    ///
+    /// # Safety
+    ///
+    /// `F` is the function pointer type of `symbol`, with the C calling convention.
+    pub unsafe fn entry_point<F: Copy>(&self, symbol: &str) -> Result<F> {
+        // SAFETY: passed on.
+        unsafe { self.api("entry_point")?.library().required(symbol) }
+    }
+
     /// A handle of `context`: of the one that is open, or a new one, whose device is then probed.
     ///
     /// # Safety

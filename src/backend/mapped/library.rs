@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 /// A library that was opened. It is never unloaded: its threads may call into it, and into the
 /// program, at any time.
 #[derive(Debug)]
-pub(in crate::backend) struct Library {
+pub struct Library {
     library: core::mem::ManuallyDrop<libloading::Library>,
     /// The name it was opened by.
     pub(in crate::backend) name: String,

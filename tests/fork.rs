@@ -8,7 +8,7 @@
 mod common;
 
 use common::{Watchdog, descriptor, wait_for};
-use gpu_async_reactor::backend::lease::{DeviceBuffer, Lease, PinnedBuffer};
+use gpu_async_reactor::backend::lease::{DeviceBuffer, Lease, LeaseStream, PinnedBuffer};
 use gpu_async_reactor::backend::software::{
     Fault, Hang, QueryFault, SoftwareBuffer, SoftwareDevice, SoftwareStream, StoreFault, Work,
 };
@@ -20,6 +20,7 @@ use gpu_async_reactor::{
 };
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -41,6 +42,20 @@ impl Drop for Flag {
     }
 }
 
+/// Memory whose end is seen.
+struct Flagged(PinnedBuffer, #[expect(dead_code, reason = "for its drop")] Flag);
+
+// SAFETY: the memory is that of a `PinnedBuffer`, which meets the contract and is nobody else's.
+unsafe impl DeviceBuffer for Flagged {
+    fn address(&self) -> NonNull<u8> {
+        self.0.address()
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+}
+
 /// What the parent has made, and a child has a copy of.
 struct Parent {
     device: SoftwareDevice,
@@ -52,6 +67,9 @@ struct Parent {
     watcher: Watcher,
     waiting: Pin<Box<dyn Future<Output = Result<(), WatchError>> + Send>>,
     fresh: Pin<Box<dyn Future<Output = Result<(), WatchError>> + Send>>,
+    unpolled: Pin<Box<dyn Future<Output = Result<(), WatchError>> + Send>>,
+    /// The last handle of a stream that has a buffer waiting which is done.
+    ended: Arc<dyn LeaseStream>,
     dropped: Arc<AtomicUsize>,
 }
 
@@ -90,9 +108,16 @@ impl Parent {
                 of_stream.query_mark(number)
             }))
         };
-        let (mut waiting, fresh) = (watch(), watch());
+        let (mut waiting, fresh, unpolled) = (watch(), watch(), watch());
         assert!(waiting.as_mut().poll(&mut context()).is_pending());
         let locked = SoftwareBuffer::new(8);
+        let ends = device.stream().unwrap();
+        let flagged = Flagged(PinnedBuffer::new(8), Flag(dropped.clone()));
+        let (early, ()) = ends.lease(flagged, |_| Ok(())).unwrap();
+        let ended = early.stream().clone();
+        drop(early);
+        ends.synchronize().unwrap();
+        drop(ends);
         Parent {
             device,
             stream,
@@ -103,6 +128,8 @@ impl Parent {
             watcher,
             waiting,
             fresh,
+            unpolled,
+            ended,
             dropped,
         }
     }
@@ -156,6 +183,8 @@ impl Parent {
             watcher,
             mut waiting,
             mut fresh,
+            unpolled,
+            ended,
             dropped,
             locked,
         } = self;
@@ -176,11 +205,10 @@ impl Parent {
                 other => panic!("{other:?}"),
             }
         }
-        // Another that was never polled, and one handle of each twice.
-        let unpolled = watcher.watch(descriptor(&stream, 1), options, || Ok(false));
+        // One handle of each twice, and a watch that was never polled.
         drop((watcher.clone(), device.clone(), hang.clone()));
         drop((waiting, fresh, newest, unpolled, watcher));
-        drop((stream, device, hang, locked));
+        drop((stream, device, hang, locked, ended));
         assert_eq!(
             dropped.load(Ordering::SeqCst),
             0,

@@ -39,7 +39,7 @@
 //!
 //! One allocation and one mark a lease, one status query for handing the buffer back. Dropping a lease
 //! is one compare-and-swap. A new lease looks at the word, and where the oldest waiting number is
-//! reached walks the waiting buffers, with a status query for each bound that it does not know yet.
+//! reached walks the waiting buffers and asks the status of those whose number is there.
 #![cfg_attr(feature = "software", doc = "", doc = include_str!("compile_fail.md"))]
 
 mod buffer;
@@ -77,8 +77,8 @@ pub trait LeaseStream: DeviceStream + Send + Sync + 'static {
     /// what stands behind an error. Returns how many it dropped.
     ///
     /// A panic of a buffer's destructor is contained and counted
-    /// ([`panicked`](LeaseStats::panicked)). Costs a status query for each bound between done and
-    /// pending that it does not know yet: some log n of n buffers, at most n.
+    /// ([`panicked`](LeaseStats::panicked)). Costs one status query where all are done or none is, and
+    /// otherwise one for each halving of the numbers between the first and the last of them.
     fn sweep(&self) -> usize {
         self.reclaim().sweep()
     }

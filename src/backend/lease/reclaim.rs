@@ -53,7 +53,7 @@ impl Reclaim {
     /// No lock is held while a status is asked or a buffer dropped, so that these may use this list. In
     /// a forked child it does nothing.
     pub fn sweep(&self) -> usize {
-        let mut known = Known::default();
+        let mut known = Known::new(self.waiting.oldest());
         self.sweep_by(|entry| match entry.stream() {
             Some(stream) => known.verdict(entry.number(), stream),
             None => Verdict::Unknown,
@@ -67,7 +67,7 @@ impl Reclaim {
         if !reached(line, stream.slot(), self.waiting.oldest()) {
             return;
         }
-        let mut known = Known::default();
+        let mut known = Known::new(self.waiting.oldest());
         self.sweep_by(|entry| {
             if !reached(line, stream.slot(), entry.number()) {
                 return Verdict::Pending;
@@ -156,40 +156,55 @@ impl Reclaim {
 }
 
 /// What the queries of one sweep have shown: a stream is in order, so that what is in front of a done
-/// mark is done, and what is behind a pending one is pending.
-#[derive(Default)]
+/// mark is done, and what is behind a pending one is pending. What is between is halved by each query.
 struct Known {
     /// The stream that the rest is about.
     stream: Option<Arc<dyn LeaseStream>>,
+    /// No number that is asked for is smaller.
+    oldest: u64,
     done: u64,
     pending: Option<u64>,
 }
 
 impl Known {
+    fn new(oldest: u64) -> Self {
+        Known { stream: None, oldest, done: 0, pending: None }
+    }
+
     fn verdict(&mut self, number: u64, stream: Arc<dyn LeaseStream>) -> Verdict {
         let same =
             |of: &Arc<dyn LeaseStream>| Arc::as_ptr(of).addr() == Arc::as_ptr(&stream).addr();
         if !self.stream.as_ref().is_some_and(same) {
-            *self = Known { stream: Some(stream.clone()), ..Known::default() };
+            *self = Known { stream: Some(stream.clone()), ..Known::new(self.oldest) };
         }
-        if number <= self.done {
-            return Verdict::Done;
-        }
-        if self.pending.is_some_and(|pending| number >= pending) {
-            return Verdict::Pending;
-        }
-        match stream.query_mark(number) {
-            Ok(true) => {
-                self.done = number;
-                Verdict::Done
+        let mut halving = true;
+        loop {
+            if number <= self.done {
+                return Verdict::Done;
             }
-            Ok(false) => {
-                self.pending = Some(number);
-                Verdict::Pending
+            if self.pending.is_some_and(|pending| number >= pending) {
+                return Verdict::Pending;
             }
-            // The status cannot be asked from here and now, which says nothing about the device.
-            Err(error) if is_of_the_caller(error.code()) => Verdict::Pending,
-            Err(_) => Verdict::Unknown,
+            let probe = if halving { self.probe(number) } else { number };
+            match stream.query_mark(probe) {
+                Ok(true) => self.done = probe,
+                Ok(false) => self.pending = Some(probe),
+                // An error concerns the number that it was the answer for.
+                Err(_) if probe != number => halving = false,
+                // The status cannot be asked from here and now, which says nothing about the device.
+                Err(error) if is_of_the_caller(error.code()) => return Verdict::Pending,
+                Err(_) => return Verdict::Unknown,
+            }
+        }
+    }
+
+    /// What to ask for next, for an answer about `number`: the middle of what is not known, where that
+    /// has two ends. It is a number of this stream's too.
+    fn probe(&self, number: u64) -> u64 {
+        let from = self.done.max(self.oldest.saturating_sub(1));
+        match self.pending {
+            Some(pending) if from < number => from + (pending - from) / 2,
+            _ => number,
         }
     }
 }

@@ -47,6 +47,7 @@ impl SoftwareStream {
     ) -> Result<Readback<T, B>> {
         assert!(range.start <= range.end && range.end <= from.len(), "the source is too short");
         assert!(range.len() % size_of::<T>() == 0, "the range is no whole number of elements");
+        from.check_fork("read_back")?;
         let from = from.clone();
         let count = range.len() / size_of::<T>();
         Readback::new(self.lease_stream(), into, count, |to| {
@@ -86,6 +87,7 @@ impl SoftwareStream {
         at: usize,
     ) -> Result<Lease<B>> {
         assert!(at.checked_add(from.bytes()).is_some_and(|end| end <= to.len()), "it does not fit");
+        to.check_fork("upload")?;
         let to = to.clone();
         let (lease, ()) = self.lease(from, |from| {
             self.run(move || {
@@ -105,7 +107,7 @@ impl SoftwareStream {
     }
 
     fn lease_stream(&self) -> Arc<dyn LeaseStream> {
-        self.core.clone()
+        Arc::clone(&self.core) as _
     }
 }
 
@@ -120,17 +122,20 @@ impl DeviceStream for StreamCore {
     }
 
     fn query(&self) -> Result<bool> {
+        self.check_fork("query")?;
         count(&self.calls.queries);
         self.status.query()
     }
 
     fn synchronize(&self) -> Result<()> {
+        self.check_fork("synchronize")?;
         count(&self.calls.synchronizes);
         let queued = self.status.queued();
         self.wait_until("synchronize", Awaited::done(queued))
     }
 
     fn mark(&self) -> Result<u64> {
+        self.check_fork("mark")?;
         count(&self.calls.marks);
         let Some(me) = self.me.upgrade() else {
             return Err(Error::new(ErrorCode::Closed, ["mark"]));
@@ -139,11 +144,13 @@ impl DeviceStream for StreamCore {
     }
 
     fn query_mark(&self, number: u64) -> Result<bool> {
+        self.check_fork("query_mark")?;
         count(&self.calls.queries);
         self.status.query_mark(number, self.slot)
     }
 
     fn synchronize_mark(&self, number: u64) -> Result<()> {
+        self.check_fork("synchronize_mark")?;
         count(&self.calls.synchronizes);
         self.status.check_fault("synchronize_mark")?;
         self.status.check_issued(number, self.slot)?;

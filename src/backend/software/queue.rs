@@ -33,6 +33,7 @@ use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::line::{SharedLine, Slot};
 use crate::core::pool::SlotLease;
 use crate::core::time::MonoNs;
+use crate::fork::Birth;
 use crate::monotonic;
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
@@ -49,6 +50,7 @@ pub(super) struct StreamCore {
     pub(super) bell: Option<(Doorbell, Slot)>,
     pub(super) status: Status,
     pub(super) calls: CallCounter,
+    birth: Birth,
     pub(super) reclaim: Reclaim,
     /// This core, for the calls of a lease, which knows it by a trait only.
     pub(super) me: Weak<StreamCore>,
@@ -138,6 +140,7 @@ impl StreamCore {
             bell,
             status: Status::new(lease.last_issued()),
             calls: CallCounter::default(),
+            birth: Birth::here(),
             reclaim,
             me: me.clone(),
             queue: Mutex::new(Queue {
@@ -156,12 +159,23 @@ impl StreamCore {
         })
     }
 
+    /// Refuses `call` in a forked child, where the locks of this may be held by nobody.
+    #[inline]
+    pub(super) fn check_fork(&self, call: &str) -> Result<()> {
+        self.birth.check(call)
+    }
+
+    pub(super) fn is_forked(&self) -> bool {
+        self.birth.is_forked()
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, Queue> {
         lock(&self.queue)
     }
 
     /// Queues `pieces`, for `call`.
     pub(super) fn enqueue(self: &Arc<Self>, pieces: Vec<Piece>, call: &str) -> Result<()> {
+        self.check_fork(call)?;
         let mut queue = self.lock();
         self.check_open(call)?;
         let at = monotonic::now();
@@ -173,6 +187,7 @@ impl StreamCore {
 
     /// Queues a mark and returns its number.
     pub(super) fn enqueue_mark(self: &Arc<Self>) -> Result<u64> {
+        self.check_fork("mark")?;
         let mut queue = self.lock();
         self.check_open("mark")?;
         let at = monotonic::now();
@@ -291,6 +306,13 @@ impl StreamCore {
 
 impl Drop for StreamCore {
     fn drop(&mut self) {
+        if self.is_forked() {
+            // By the last handle that a lease gave away. What is queued is the parent's.
+            if let Ok(queue) = self.queue.get_mut() {
+                core::mem::forget(core::mem::take(&mut queue.work));
+            }
+            return;
+        }
         // Quietly: an injected fault of a query is for the program's own.
         self.reclaim.finish(|number| {
             self.status.check_fault("query_mark")?;

@@ -107,6 +107,8 @@ pub struct VulkanStats {
     pub leaked: usize,
     /// Buffers in use, and those that a stream still uses after they were dropped.
     pub buffers: usize,
+    /// Allocations that nobody uses, kept for the next buffers.
+    pub unused_buffers: usize,
 }
 
 /// The handles of a device that a program made itself.
@@ -338,6 +340,7 @@ impl VulkanDevice {
             settling: shared.left().len(),
             leaked: shared.leaked.load(Ordering::Relaxed),
             buffers: shared.recycler.used(),
+            unused_buffers: shared.recycler.kept(),
         }
     }
 

@@ -88,6 +88,14 @@ impl CommandSet {
         self.free.push(buffer);
     }
 
+    /// The recording of `buffer` failed: it may still be recording, in which state it must not be begun
+    /// anew (`vkBeginCommandBuffer`), or be invalid.
+    pub(super) fn discard(&mut self, gpu: &Gpu, buffer: vk::CommandBuffer) {
+        // SAFETY: the buffer is of this pool, which the stream's lock guards, and was never submitted since
+        // it was taken, hence not pending.
+        unsafe { gpu.device.free_command_buffers(self.pool, &[buffer]) };
+    }
+
     /// The counter has reached `completed`.
     pub(super) fn settle(&mut self, completed: u64) {
         while let Some(&(number, buffer)) = self.pending.front() {

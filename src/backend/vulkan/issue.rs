@@ -184,7 +184,7 @@ impl StreamCore {
             let buffer = issuer.commands.take(gpu, known, || self.completed(call))?;
             // SAFETY: the buffer is of this stream's own pool, which its lock guards, and not pending.
             if let Err(error) = unsafe { self.record(buffer, number, &batch, &issuer.commands) } {
-                issuer.commands.give_back(buffer);
+                issuer.commands.discard(gpu, buffer);
                 return Err(error);
             }
             Some(buffer)

@@ -32,6 +32,7 @@ pub(super) fn foreign(call: &str, what: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::ToString;
 
     #[test]
     fn a_result_keeps_its_number_and_gets_its_name() {

@@ -7,7 +7,7 @@ use crate::core::error::ErrorCode;
 use crate::core::line::reached;
 use crate::core::port::DeviceStream;
 use std::println;
-use std::vec::Vec;
+use alloc::vec::Vec;
 
 fn device(test: &str) -> Option<VulkanDevice> {
     match VulkanDevice::open() {

@@ -6,6 +6,7 @@ use super::queue::StreamCore;
 use super::status::{CallCounter, DriverCalls};
 use super::stream::SoftwareStream;
 use super::worker::{self, Scheduler};
+use crate::backend::lease::{LeaseCounts, LeaseStats, Reclaim};
 use crate::core::doorbell::Doorbell;
 use crate::core::error::{Error, Result};
 use crate::core::line::{SharedLine, reached};
@@ -54,6 +55,7 @@ pub(super) struct Shared {
     lost: OnceLock<Fault>,
     /// The calls of streams that are gone.
     calls: CallCounter,
+    leases: Arc<LeaseCounts>,
     workers: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -102,6 +104,7 @@ impl SoftwareDeviceBuilder {
             closing: AtomicBool::new(false),
             lost: OnceLock::new(),
             calls: CallCounter::default(),
+            leases: Arc::default(),
             workers: Mutex::new(Vec::new()),
         });
         // From here on, an early return ends the workers that were started.
@@ -167,7 +170,8 @@ impl SoftwareDevice {
         let lease = lock(&shared.pool).acquire()?;
         let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
         let bell = doorbell.map(|bell| (bell.clone(), bell.bind_stream()));
-        let core = Arc::new(StreamCore::new(id, shared.clone(), lease, bell));
+        let reclaim = Reclaim::new(shared.leases.clone());
+        let core = StreamCore::new(id, shared.clone(), lease, bell, reclaim);
         lock(&shared.streams).insert(id, Arc::downgrade(&core));
         if let Some(fault) = shared.lost.get() {
             // Lost between the look above and the entry in the list.
@@ -228,6 +232,12 @@ impl SoftwareDevice {
     #[must_use]
     pub fn slots(&self) -> SlotStats {
         lock(&self.shared.pool).stats()
+    }
+
+    /// What became of the buffers that were leased on its streams.
+    #[must_use]
+    pub fn lease_stats(&self) -> LeaseStats {
+        self.shared.leases.get()
     }
 
     /// How often the driver was called, by all streams that ever were. Costs a look at each.

@@ -27,13 +27,16 @@ use super::lock;
 use super::stamp::Stamps;
 use super::status::{CallCounter, Status};
 use super::work::{Mark, Piece, Queued};
+use crate::backend::lease::Reclaim;
 use crate::core::doorbell::Doorbell;
-use crate::core::error::Result;
+use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::line::{SharedLine, Slot};
 use crate::core::pool::SlotLease;
 use crate::core::time::MonoNs;
 use crate::monotonic;
-use alloc::{collections::VecDeque, sync::Arc, vec::Vec};
+use alloc::collections::VecDeque;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// One stream, shared by its handle, the scheduler and the hangs that hold it.
@@ -46,6 +49,9 @@ pub(super) struct StreamCore {
     pub(super) bell: Option<(Doorbell, Slot)>,
     pub(super) status: Status,
     pub(super) calls: CallCounter,
+    pub(super) reclaim: Reclaim,
+    /// This core, for the calls of a lease, which knows it by a trait only.
+    pub(super) me: Weak<StreamCore>,
     queue: Mutex<Queue>,
     /// Notified when what is awaited has come, or a fault.
     moved: Condvar,
@@ -122,8 +128,9 @@ impl StreamCore {
         device: Arc<Shared>,
         lease: SlotLease,
         bell: Option<(Doorbell, Slot)>,
-    ) -> Self {
-        StreamCore {
+        reclaim: Reclaim,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|me| StreamCore {
             id,
             device,
             line: lease.line().clone(),
@@ -131,6 +138,8 @@ impl StreamCore {
             bell,
             status: Status::new(lease.last_issued()),
             calls: CallCounter::default(),
+            reclaim,
+            me: me.clone(),
             queue: Mutex::new(Queue {
                 work: VecDeque::new(),
                 state: State::Idle,
@@ -144,7 +153,7 @@ impl StreamCore {
                 dropped: false,
             }),
             moved: Condvar::new(),
-        }
+        })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -167,6 +176,10 @@ impl StreamCore {
         let mut queue = self.lock();
         self.check_open("mark")?;
         let at = monotonic::now();
+        if queue.dropped {
+            // Asked through a lease that outlived the handle: the slot may be another stream's.
+            return Err(Error::new(ErrorCode::Closed, ["mark"]));
+        }
         let number = queue.lease.as_mut().expect("there while the handle is").issue();
         self.status.set_issued(number);
         self.status.add_queued(1);
@@ -278,6 +291,11 @@ impl StreamCore {
 
 impl Drop for StreamCore {
     fn drop(&mut self) {
+        // Quietly: an injected fault of a query is for the program's own.
+        self.reclaim.finish(|number| {
+            self.status.check_fault("query_mark")?;
+            Ok(self.status.has_completed(number))
+        });
         self.device.forget(self.id, self.calls.get());
         let queue = self.queue.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         // Not settled, and nobody is left to finish it.

@@ -2,7 +2,7 @@
 
 use super::device::Alive;
 use super::fault::{QueryFault, StoreFault};
-use super::queue::{Awaited, StreamCore};
+use super::queue::StreamCore;
 use super::status::{DriverCalls, count};
 use super::work::Work;
 use crate::core::error::Result;
@@ -22,7 +22,7 @@ use core::fmt;
 /// The slot goes back to the device's pool once that has happened; a store that is still late then
 /// drains there. It is retired where the stream faulted, hangs for ever, or its last store was lost.
 pub struct SoftwareStream {
-    core: Arc<StreamCore>,
+    pub(super) core: Arc<StreamCore>,
     _device: Arc<Alive>,
 }
 
@@ -96,14 +96,11 @@ impl DeviceStream for SoftwareStream {
     }
 
     fn query(&self) -> Result<bool> {
-        count(&self.core.calls.queries);
-        self.core.status.query()
+        self.core.query()
     }
 
     fn synchronize(&self) -> Result<()> {
-        count(&self.core.calls.synchronizes);
-        let queued = self.core.status.queued();
-        self.core.wait_until("synchronize", Awaited::done(queued))
+        self.core.synchronize()
     }
 
     fn mark(&self) -> Result<u64> {
@@ -112,15 +109,11 @@ impl DeviceStream for SoftwareStream {
     }
 
     fn query_mark(&self, number: u64) -> Result<bool> {
-        count(&self.core.calls.queries);
-        self.core.status.query_mark(number, self.core.slot)
+        self.core.query_mark(number)
     }
 
     fn synchronize_mark(&self, number: u64) -> Result<()> {
-        count(&self.core.calls.synchronizes);
-        self.core.status.check_fault("synchronize_mark")?;
-        self.core.status.check_issued(number, self.core.slot)?;
-        self.core.wait_until("synchronize_mark", Awaited::mark(number))
+        self.core.synchronize_mark(number)
     }
 }
 

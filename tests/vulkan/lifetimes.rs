@@ -17,6 +17,7 @@ crate::cases![
     a_thousand_streams_share_three_pages_and_use_them_again,
     a_slot_is_used_again_and_its_numbers_go_on,
     closing_frees_everything_but_what_the_program_holds,
+    two_threads_may_close_at_once,
     a_device_dropped_without_being_closed_is_leaked_and_counted,
     a_forked_child_is_told_so_by_every_call_and_drops_without_a_vulkan_call,
 ];
@@ -241,4 +242,16 @@ fn a_forked_child_is_told_so_by_every_call_and_drops_without_a_vulkan_call() {
     stream.synchronize().unwrap();
     drop((stream, pinned, bell));
     gate.end();
+}
+
+fn two_threads_may_close_at_once() {
+    for _ in 0..5 {
+        let device = device();
+        device.stream().unwrap().mark().unwrap();
+        std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(|| device.close()));
+            let closed = threads.map(|thread| thread.join().unwrap());
+            assert!(closed.iter().all(|closed| *closed == Ok(0)), "{closed:?}");
+        });
+    }
 }

@@ -14,6 +14,7 @@ mod common;
 mod errors;
 mod faults;
 mod injected;
+mod leases;
 mod lifetimes;
 mod plans;
 mod setup;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         plans::CASES,
         faults::CASES,
         lifetimes::CASES,
+        leases::CASES,
         errors::CASES,
         injected::CASES,
     ];

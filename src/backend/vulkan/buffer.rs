@@ -156,7 +156,8 @@ impl fmt::Debug for VulkanBuffer {
 /// memory, so that the host reads it at full speed.
 ///
 /// Zero at first, but for bytes of an earlier buffer of the same device that may show. While the
-/// device uses it, it belongs in a [`Lease`](crate::backend::lease::Lease).
+/// device uses it, it belongs in a [`Lease`](crate::backend::lease::Lease); the program reads and writes
+/// it by the methods of [`DeviceBuffer`].
 pub struct PinnedBuffer {
     memory: DeviceMemory,
     bytes: usize,
@@ -165,24 +166,6 @@ pub struct PinnedBuffer {
 impl PinnedBuffer {
     pub(super) fn new(recycler: &Arc<Recycler>, bytes: usize) -> Result<Self> {
         Ok(PinnedBuffer { memory: recycler.take(bytes, Use::HostReads)?, bytes })
-    }
-
-    /// The bytes, as the host sees them.
-    #[must_use]
-    pub fn as_slice(&self) -> &[u8] {
-        let address = self.memory.allocation().address();
-        // SAFETY: the mapping is valid and initialised for at least this length as long as this value
-        // lives. Nobody writes it meanwhile: the host needs `&mut`, and a device is told of this buffer
-        // by unsafe code alone, which keeps the host away.
-        unsafe { core::slice::from_raw_parts(address.as_ptr(), self.bytes) }
-    }
-
-    /// The bytes, to write.
-    #[must_use]
-    pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        let address = self.memory.allocation().address();
-        // SAFETY: as above, and `&mut self` keeps other users of the host away.
-        unsafe { core::slice::from_raw_parts_mut(address.as_ptr(), self.bytes) }
     }
 
     /// The buffer, of transfer usage, at least as long as the slice. Using it in commands is unsafe:
@@ -198,7 +181,9 @@ impl PinnedBuffer {
 }
 
 // SAFETY: the mapping is valid for reads and writes of any thread until the destructor hands it to the
-// recycler, does not move with the value, and is not used by anyone else before. Slices borrow the value.
+// recycler, does not move with the value, and nobody else uses it before. It was zeroed when it was mapped,
+// and at least as long. References come from this trait's own methods only, which borrow the value; a
+// device is told of the buffer by leases and by unsafe code alone.
 unsafe impl DeviceBuffer for PinnedBuffer {
     fn address(&self) -> NonNull<u8> {
         self.memory.allocation().address()

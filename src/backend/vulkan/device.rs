@@ -7,9 +7,10 @@ use super::issue::{Bell, StreamCore};
 use super::open::{Owned, VulkanDeviceBuilder};
 use super::pages::Pages;
 use super::queue::VulkanQueue;
-use super::remains::Remains;
+use super::remains::{Reclaimed, Remains};
 use super::status;
 use super::stream::VulkanStream;
+use crate::backend::lease::{LeaseCounts, LeaseStats};
 use crate::core::doorbell::Doorbell;
 use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::line::{SharedLine, reached};
@@ -61,6 +62,7 @@ pub(super) struct Shared {
     pub(super) gpu: Arc<Gpu>,
     pages: Arc<Pages>,
     recycler: Arc<Recycler>,
+    leases: Arc<LeaseCounts>,
     /// Objects are made and destroyed under this lock.
     state: Mutex<State>,
     /// Of dropped streams. Its lock is held for a push or a swap, never for a Vulkan call.
@@ -69,6 +71,8 @@ pub(super) struct Shared {
     streams: AtomicUsize,
     leaked: AtomicUsize,
     closing: AtomicBool,
+    /// Held by one `close` at a time, which may destroy what another one would still wait for.
+    ending: Mutex<()>,
 }
 
 struct State {
@@ -109,6 +113,8 @@ pub struct VulkanStats {
     pub buffers: usize,
     /// Allocations that nobody uses, kept for the next buffers.
     pub unused_buffers: usize,
+    /// What became of leased buffers.
+    pub leases: LeaseStats,
 }
 
 /// The handles of a device that a program made itself.
@@ -185,6 +191,7 @@ impl VulkanDevice {
         };
         let shared = Shared {
             recycler: Arc::new(Recycler::new(gpu.clone())),
+            leases: Arc::default(),
             gpu,
             pages,
             state: Mutex::new(state),
@@ -192,6 +199,7 @@ impl VulkanDevice {
             streams: AtomicUsize::new(0),
             leaked: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
+            ending: Mutex::new(()),
         };
         VulkanDevice { shared: Arc::new(shared) }
     }
@@ -223,8 +231,9 @@ impl VulkanDevice {
         let shared = &self.shared;
         shared.gpu.ready(call)?;
         let bell = doorbell.map(|bell| shared.bell(call, bell)).transpose()?;
+        let mut reclaimed = Reclaimed::default();
         let mut state = shared.open(call)?;
-        shared.settle(&mut state, DRAIN_LOOKS);
+        shared.settle(&mut state, DRAIN_LOOKS, &mut reclaimed);
         let lease = state.slots.acquire()?;
         shared.stream(&mut state, lease, bell)
     }
@@ -247,8 +256,9 @@ impl VulkanDevice {
     /// Those of the Vulkan calls.
     pub fn buffer(&self, bytes: usize) -> Result<VulkanBuffer> {
         self.shared.gpu.ready("buffer")?;
+        let mut reclaimed = Reclaimed::default();
         let mut state = self.shared.open("buffer")?;
-        self.shared.settle(&mut state, DRAIN_LOOKS);
+        self.shared.settle(&mut state, DRAIN_LOOKS, &mut reclaimed);
         VulkanBuffer::new(&self.shared.recycler, bytes)
     }
 
@@ -259,8 +269,9 @@ impl VulkanDevice {
     /// Those of the Vulkan calls.
     pub fn pinned(&self, bytes: usize) -> Result<PinnedBuffer> {
         self.shared.gpu.ready("pinned")?;
+        let mut reclaimed = Reclaimed::default();
         let mut state = self.shared.open("pinned")?;
-        self.shared.settle(&mut state, DRAIN_LOOKS);
+        self.shared.settle(&mut state, DRAIN_LOOKS, &mut reclaimed);
         PinnedBuffer::new(&self.shared.recycler, bytes)
     }
 
@@ -300,6 +311,7 @@ impl VulkanDevice {
     pub fn close(&self) -> Result<usize> {
         let shared = &self.shared;
         shared.gpu.birth.check("close")?;
+        let _ending = shared.ending.lock().unwrap_or_else(PoisonError::into_inner);
         shared.closing.store(true, Ordering::Release);
         if let Phase::Closed = shared.state().phase {
             return Ok(0);
@@ -310,15 +322,20 @@ impl VulkanDevice {
             .gpu
             .ready("close")
             .and_then(|()| shared.gpu.checked("vkQueueWaitIdle", shared.gpu.queue.with(wait)));
+        let mut reclaimed = Reclaimed::default();
         let mut state = shared.state();
         if let Err(error) = idle {
             if shared.gpu.is_lost() {
-                shared.settle(&mut state, usize::MAX);
+                shared.settle(&mut state, usize::MAX, &mut reclaimed);
                 state.phase = Phase::Leaked;
             }
             return Err(error);
         }
-        shared.free(&mut state)
+        // What the program's buffers hold of this device is free only once they are dropped.
+        shared.settle(&mut state, usize::MAX, &mut reclaimed);
+        drop(state);
+        drop(reclaimed);
+        shared.free(&mut shared.state())
     }
 
     /// What the device holds now. No Vulkan call.
@@ -341,6 +358,7 @@ impl VulkanDevice {
             leaked: shared.leaked.load(Ordering::Relaxed),
             buffers: shared.recycler.used(),
             unused_buffers: shared.recycler.kept(),
+            leases: shared.leases.get(),
         }
     }
 
@@ -422,6 +440,10 @@ impl Shared {
         self.closing.load(Ordering::Acquire)
     }
 
+    pub(super) fn leases(&self) -> &Arc<LeaseCounts> {
+        &self.leases
+    }
+
     pub(super) fn recycler(&self) -> &Arc<Recycler> {
         &self.recycler
     }
@@ -482,7 +504,7 @@ impl Shared {
     }
 
     /// Looks at up to `looks` dropped streams.
-    fn settle(&self, state: &mut State, looks: usize) {
+    fn settle(&self, state: &mut State, looks: usize, reclaimed: &mut Reclaimed) {
         let mut looked = core::mem::take(&mut *self.left());
         let rest = looked.split_off(looks.min(looked.len()));
         // The rest comes first next time.
@@ -491,8 +513,9 @@ impl Shared {
             match remains.settled(&self.gpu) {
                 Ok(true) => {
                     // SAFETY: it is settled.
-                    let commands =
-                        unsafe { remains.reuse(&self.gpu, &mut state.slots, &mut state.exhausted) };
+                    let commands = unsafe {
+                        remains.reuse(&self.gpu, &mut state.slots, &mut state.exhausted, reclaimed)
+                    };
                     state.commands.push(commands);
                 }
                 Err(_) if self.gpu.is_lost() => {
@@ -507,9 +530,8 @@ impl Shared {
 
     /// Frees what nobody holds; the queue is idle and stays so.
     fn free(&self, state: &mut State) -> Result<usize> {
-        // Before the list is looked at, see `leave`.
+        // Before the list is looked at, see `leave`. One that was dropped meanwhile waits for another call.
         let streams = self.streams.load(Ordering::Acquire);
-        self.settle(state, usize::MAX);
         self.gpu.ready("close")?;
         let settling = self.left().len();
         for commands in state.commands.drain(..) {

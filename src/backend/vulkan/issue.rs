@@ -27,6 +27,7 @@ use super::record::{LAST_NUMBER, Mark, Recorder, next_ring};
 use super::remains::Remains;
 use super::status;
 use super::submission::Submission;
+use crate::backend::lease::{LeaseStream, Reclaim};
 use crate::core::doorbell::Doorbell;
 use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::line::{SharedLine, Slot};
@@ -62,6 +63,8 @@ pub(super) struct StreamCore {
     known: AtomicU64,
     /// None only while the stream is dropped.
     issuer: Mutex<Option<Issuer>>,
+    /// None only while the stream is dropped.
+    reclaim: Option<Reclaim>,
     pub(super) calls: Calls,
 }
 
@@ -116,7 +119,9 @@ impl StreamCore {
         let base = lease.last_issued();
         let (line, slot) = (lease.line().clone(), lease.slot());
         let issuer = Issuer { lease, commands, marked: base, uses: VecDeque::new() };
+        let reclaim = Some(Reclaim::new(shared.leases().clone()));
         StreamCore {
+            reclaim,
             shared,
             line,
             slot,
@@ -416,6 +421,13 @@ impl DeviceStream for StreamCore {
     }
 }
 
+/// The stream as its leases know it, also after the program has dropped its handle.
+impl LeaseStream for StreamCore {
+    fn reclaim(&self) -> &Reclaim {
+        self.reclaim.as_ref().expect("the stream is not being dropped")
+    }
+}
+
 impl Drop for StreamCore {
     fn drop(&mut self) {
         let issuer = self.issuer.get_mut().unwrap_or_else(PoisonError::into_inner).take();
@@ -433,6 +445,7 @@ impl Drop for StreamCore {
             commands: issuer.commands,
             semaphore: self.semaphore,
             uses: issuer.uses,
+            reclaim: self.reclaim.take(),
             doorbell: self.bell.take().map(|bell| bell.doorbell),
         });
     }

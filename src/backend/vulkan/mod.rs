@@ -48,6 +48,7 @@ mod commands;
 mod device;
 mod gpu;
 mod issue;
+mod lease;
 mod memory;
 mod messages;
 mod open;

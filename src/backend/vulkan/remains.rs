@@ -14,6 +14,7 @@ use super::buffer::DeviceMemory;
 use super::commands::CommandSet;
 use super::gpu::Gpu;
 use super::record::LAST_NUMBER;
+use crate::backend::lease::Reclaim;
 use crate::core::doorbell::Doorbell;
 use crate::core::error::Result;
 use crate::core::line::SharedLine;
@@ -22,6 +23,20 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use ash::vk;
+
+/// The buffers that waited on streams that are settled. Dropping it drops them, which runs destructors of
+/// the program: it comes after every lock was released.
+#[derive(Default)]
+pub(super) struct Reclaimed(Vec<Reclaim>);
+
+impl Drop for Reclaimed {
+    fn drop(&mut self) {
+        for reclaim in &self.0 {
+            // The semaphore has passed the last number of the stream, and so every mark on it.
+            reclaim.finish(|_| Ok(true));
+        }
+    }
+}
 
 /// A slot that has issued more than this is not used again: a stream wants numbers to last a while.
 const LAST_REUSED: u64 = LAST_NUMBER - (1 << 24);
@@ -35,6 +50,8 @@ pub(super) struct Remains {
     /// The last number whose store was queued.
     pub(super) marked: u64,
     pub(super) uses: VecDeque<(u64, Arc<DeviceMemory>)>,
+    /// Buffers of leases that were dropped before the stream was.
+    pub(super) reclaim: Option<Reclaim>,
     /// Its line may still be rung.
     pub(super) doorbell: Option<Doorbell>,
 }
@@ -60,6 +77,7 @@ impl Remains {
         gpu: &Gpu,
         slots: &mut SlotPool<M>,
         exhausted: &mut Vec<SlotLease>,
+        reclaimed: &mut Reclaimed,
     ) -> CommandSet
     where
         M: FnMut() -> Result<SharedLine>,
@@ -68,6 +86,7 @@ impl Remains {
         // who asked and waited, is gone.
         unsafe { gpu.device.destroy_semaphore(self.semaphore, None) };
         self.commands.settle(self.last);
+        reclaimed.0.extend(self.reclaim);
         let line = (**self.lease.line()).as_ref();
         let slot = self.lease.slot();
         let word = line.load(slot);
@@ -93,6 +112,8 @@ impl Remains {
         M: FnMut() -> Result<SharedLine>,
     {
         slots.retire(self.lease);
+        // Dropping the list leaks and counts what waits there.
+        drop(self.reclaim);
         core::mem::forget((self.commands, self.uses, self.doorbell));
     }
 }

@@ -6,8 +6,8 @@ use super::record::LAST_NUMBER;
 use crate::core::error::ErrorCode;
 use crate::core::line::reached;
 use crate::core::port::DeviceStream;
-use std::println;
 use alloc::vec::Vec;
+use std::println;
 
 fn device(test: &str) -> Option<VulkanDevice> {
     match VulkanDevice::open() {

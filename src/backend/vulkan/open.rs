@@ -358,8 +358,11 @@ fn make_instance(
         .enabled_layer_names(&layers)
         .enabled_extension_names(&extensions);
     // SAFETY: the layers and extensions were found to be there (the layer brings the messenger's).
-    let instance = unsafe { entry.create_instance(&info, None) }
-        .map_err(|result| status::error("vkCreateInstance", result))?;
+    let instance =
+        unsafe { entry.create_instance(&info, None) }.map_err(|result| match result {
+            vk::Result::ERROR_INCOMPATIBLE_DRIVER => no_driver(),
+            result => status::error("vkCreateInstance", result),
+        })?;
     let Some(sink) = sink else { return Ok((instance, None)) };
     match Messages::new(entry, &instance, sink) {
         Ok(messages) => Ok((instance, Some(messages))),
@@ -371,12 +374,17 @@ fn make_instance(
     }
 }
 
+/// What loaders answer without a driver differs; it means this.
+fn no_driver() -> Error {
+    unsupported("a Vulkan device", "the loader knows of no driver")
+}
+
 fn physical_devices(instance: &ash::Instance) -> Result<Vec<vk::PhysicalDevice>> {
     // SAFETY: the instance is valid.
     unsafe { instance.enumerate_physical_devices() }.map_err(|result| match result {
         // What a loader without any driver answers.
         vk::Result::ERROR_INITIALIZATION_FAILED | vk::Result::ERROR_INCOMPATIBLE_DRIVER => {
-            unsupported("a Vulkan device", "the loader knows of no driver")
+            no_driver()
         }
         result => status::error("vkEnumeratePhysicalDevices", result),
     })

@@ -1,4 +1,5 @@
 //! Captures, and the calls that break them.
+#![cfg(target_os = "linux")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! The crate `cudarc` on this library: what its loader finds by name works with it.
+#![cfg(target_os = "linux")]
 
 use cudarc::driver::CudaContext;
 use driver_core::{Control, Live, library};

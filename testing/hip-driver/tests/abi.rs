@@ -1,4 +1,5 @@
 //! What a loader and a C caller see of the library, and what is AMD's own.
+#![cfg(target_os = "linux")]
 
 use driver_core::{Control, DurNs, Live, foreign_call, library, soname, symbols};
 use std::collections::BTreeSet;

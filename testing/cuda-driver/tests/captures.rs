@@ -17,7 +17,7 @@ const ILLEGAL_STATE: i32 = 401;
 const BROKEN: &str = "a capture was invalidated";
 
 /// A call, by its status.
-type StatusCall = dyn Fn(&Cuda) -> i32 + Send + Sync;
+type StatusCall<'a> = dyn Fn(&Cuda) -> i32 + Send + Sync + 'a;
 
 /// Runs `there` on another thread, under the same context, in the capture mode `mode`.
 fn elsewhere<T: Send>(cuda: &Cuda, mode: i32, there: impl Fn(&Cuda) -> T + Send + Sync) -> T {

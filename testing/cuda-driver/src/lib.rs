@@ -8,6 +8,7 @@
 //! The memory operations of the first kind (without `_v2`) are there as well. They ask the attributes
 //! `CAN_USE_STREAM_MEM_OPS_V1` and `CAN_USE_64_BIT_STREAM_MEM_OPS_V1`, those of the second kind
 //! `CAN_USE_64_BIT_STREAM_MEM_OPS` where they store 64 bits, and answer `NOT_SUPPORTED` without.
+#![cfg(target_os = "linux")]
 
 mod batch;
 mod entries;

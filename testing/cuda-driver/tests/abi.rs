@@ -1,4 +1,5 @@
 //! What a loader and a C caller see of the library.
+#![cfg(target_os = "linux")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Captures, and the calls that break them.
+#![cfg(target_os = "linux")]
 
 mod common;
 
@@ -14,6 +15,9 @@ const CAPTURED_EVENT: i32 = 907;
 const WRONG_THREAD: i32 = 908;
 const ILLEGAL_STATE: i32 = 401;
 const BROKEN: &str = "a capture was invalidated";
+
+/// A call, by its status.
+type StatusCall<'a> = dyn Fn(&Cuda) -> i32 + Send + Sync + 'a;
 
 /// Runs `there` on another thread, under the same context, in the capture mode `mode`.
 fn elsewhere<T: Send>(cuda: &Cuda, mode: i32, there: impl Fn(&Cuda) -> T + Send + Sync) -> T {
@@ -61,7 +65,7 @@ fn a_status_call_of_any_thread_breaks_a_global_capture_unless_its_mode_is_relaxe
     let (captured, other) = (cuda.stream(), cuda.stream());
     let event = cuda.event();
     assert_eq!(cuda.record(event, other), 0);
-    let calls: [(&str, &(dyn Fn(&Cuda) -> i32 + Send + Sync)); 6] = [
+    let calls: [(&str, &StatusCall); 6] = [
         ("cuStreamQuery", &|cuda| cuda.query(other)),
         ("cuEventQuery", &|cuda| cuda.query_event(event)),
         ("cuStreamSynchronize", &|cuda| cuda.synchronize(other)),

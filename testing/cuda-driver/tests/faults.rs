@@ -1,4 +1,5 @@
 //! What goes wrong: sticky faults, injected failures, broken stores, hung queries, forked children.
+#![cfg(target_os = "linux")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Memory and contexts: who owns what, who waits for whom, what is found when it is done wrong.
+#![cfg(target_os = "linux")]
 
 mod common;
 

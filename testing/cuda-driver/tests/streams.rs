@@ -1,4 +1,5 @@
 //! Streams, events and stores of the test driver, as a backend meets them.
+#![cfg(target_os = "linux")]
 
 mod common;
 

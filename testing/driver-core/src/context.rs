@@ -55,10 +55,17 @@ impl State {
     }
 
     pub(crate) fn check_fault(&self, context: u64) -> Outcome {
-        match self.contexts[&context].fault {
-            Some(code) => Err(Refusal::Code(code)),
-            None => Ok(()),
+        match self.contexts.get(&context).map(|context| context.fault) {
+            Some(Some(code)) => Err(Refusal::Code(code)),
+            Some(None) => Ok(()),
+            // A reset came during a wait.
+            None => Err(Refusal::ContextDestroyed),
         }
+    }
+
+    /// Whether nothing more will happen in `context`, whatever is queued.
+    pub(crate) fn is_dead(&self, context: u64) -> bool {
+        self.contexts.get(&context).is_none_or(|context| context.fault.is_some())
     }
 
     /// The context of an object that belongs to `owner`, if a call may use it now: by device the
@@ -178,8 +185,8 @@ impl Call {
 
     /// Waits for everything in a context, then ends it and what belongs to it.
     fn end_context(&mut self, handle: u64) {
-        self.wait_until(|state| state.contexts[&handle].fault.is_some() || state.is_idle(handle));
-        let context = self.contexts.get_mut(&handle).expect("there");
+        self.wait_until(|state| state.is_dead(handle) || state.is_idle(handle));
+        let Some(context) = self.contexts.get_mut(&handle) else { return };
         if context.destroyed || context.references > 0 {
             // Another thread has ended it, or retained it again, during the wait.
             return;
@@ -294,7 +301,7 @@ impl Call {
             .map(|stream| crate::state::Point { stream, count: self.streams[&stream].queued })
             .collect();
         self.wait_until(|state| {
-            state.contexts[&context].fault.is_some() || queued.iter().all(|at| state.has_come(*at))
+            state.is_dead(context) || queued.iter().all(|at| state.has_come(*at))
         });
         self.check_fault(context)?;
         self.flush(context);

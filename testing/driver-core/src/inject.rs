@@ -129,6 +129,9 @@ impl Driver {
             call.settle_log();
             let contexts: Vec<u64> = call.contexts.keys().copied().collect();
             contexts.into_iter().for_each(|context| call.release_holds(context));
+            call.wait_until(|state| {
+                state.streams.values().all(|stream| stream.done == stream.queued)
+            });
             call.software.take()
         };
         if let Some(software) = software {

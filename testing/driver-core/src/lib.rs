@@ -28,10 +28,15 @@
 //! [`control!`] lists the functions that both libraries export; [`Control`] calls them. A failed
 //! assertion of a test leaves the device as it is; [`Control::open`] resets it.
 //!
+//! # Where it runs
+//!
+//! On Linux, 64 bits. Elsewhere these crates are empty.
+//!
 //! # Costs
 //!
 //! One lock for everything, taken at each call and at the end of each piece of work. Freed memory is
 //! kept until a reset.
+#![cfg(target_os = "linux")]
 
 pub mod abi;
 mod capture;

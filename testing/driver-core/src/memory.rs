@@ -12,8 +12,8 @@ use crate::abi::HostAddress;
 use crate::refusal::{Outcome, Refusal};
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The size and alignment of a page.
 pub const PAGE: usize = 4096;
@@ -183,10 +183,15 @@ impl Memory {
     }
 
     /// Gives quarantined memory back to the system. What the program never freed is left to it for
-    /// ever. Nothing may be queued any more.
+    /// ever, since it may still read there. Nothing may be queued any more.
     pub(crate) fn clear(&mut self) {
+        static LEFT: Mutex<Vec<Allocation>> = Mutex::new(Vec::new());
         self.by_host.clear();
-        for piece in std::mem::take(&mut self.pieces).into_values().filter(|piece| piece.freed) {
+        let pieces = std::mem::take(&mut self.pieces).into_values();
+        let (freed, left): (Vec<_>, Vec<_>) = pieces.partition(|piece| piece.freed);
+        // Reachable, so that a leak checker does not take it for lost.
+        LEFT.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
+        for piece in freed {
             // SAFETY: allocated with this layout, and freed by the program; the device that could
             // write it has ended. The table no longer knows it.
             unsafe { dealloc(piece.host.pointer(), piece.layout) };

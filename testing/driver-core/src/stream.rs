@@ -214,7 +214,7 @@ impl Call {
 
     /// Waits until `point` has come or its context has faulted.
     pub(crate) fn settle_point(&mut self, context: u64, point: Point) -> Outcome {
-        self.wait_until(|state| state.contexts[&context].fault.is_some() || state.has_come(point));
+        self.wait_until(|state| state.is_dead(context) || state.has_come(point));
         self.check_fault(context)?;
         self.flush(context);
         Ok(())

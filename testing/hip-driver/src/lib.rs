@@ -8,6 +8,7 @@
 //! mapped for every device, and whether the host sees a store before it synchronises depends on the
 //! flags of the allocation, and without them on the environment: memory that is not coherent shows
 //! what was stored after the next synchronising call only.
+#![cfg(target_os = "linux")]
 
 mod entries;
 mod rules;

@@ -312,14 +312,14 @@ fn in_parent_and_child(busy: &SoftwareDevice) {
             });
         });
         wait_for(|| held.load(Ordering::Acquire));
-        // A copy of all handles: the child drops them, the parent goes on.
-        // SAFETY: only the child, which has memory of its own, uses and drops this copy.
-        let copy = unsafe { std::ptr::read(&raw const parent) };
-        let copy_of_stream = unsafe { std::ptr::read(&raw const stream_of_busy) };
-        let copy_of_busy = unsafe { std::ptr::read(busy) };
-        let copies = std::mem::ManuallyDrop::new((copy, copy_of_stream, copy_of_busy));
+        // SAFETY: the child, whose memory is its own, uses and drops these copies; the parent forgets
+        // them and goes on with the originals.
+        let copies = unsafe {
+            (std::ptr::read(&raw const parent), std::ptr::read(&raw const stream_of_busy))
+        };
+        let copies = std::mem::ManuallyDrop::new((copies, busy.clone()));
         let went = in_child(|| {
-            let (parent, stream, busy) = std::mem::ManuallyDrop::into_inner(copies);
+            let ((parent, stream), busy) = std::mem::ManuallyDrop::into_inner(copies);
             parent.use_in_child();
             drop((stream, busy));
             use_fresh_ones();

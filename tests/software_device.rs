@@ -225,6 +225,21 @@ fn closing_faults_what_hangs_and_finishes_what_does_not() {
 }
 
 #[test]
+fn a_closing_device_goes_through_hangs_that_are_released() {
+    let device = device();
+    let stream = device.stream().unwrap();
+    let hang = Hang::new();
+    hang.release();
+    let of_device = device.clone();
+    // The stream comes to the hang once the device is closing.
+    let work = Work::new().run(move || wait_for(|| of_device.stream().is_err())).hang(&hang);
+    stream.queue(work).unwrap();
+    let number = stream.mark().unwrap();
+    device.close();
+    assert!(stream.query_mark(number).unwrap() && seen(&stream, number));
+}
+
+#[test]
 fn a_device_whose_handles_are_all_gone_still_runs_what_is_queued() {
     let stream = device().stream().unwrap();
     stream.delay(DurNs::from_ms(1)).unwrap();

@@ -174,6 +174,11 @@ impl List {
         self.oldest.load(Ordering::Relaxed)
     }
 
+    /// Whether nothing was pushed that was not taken.
+    pub(super) fn is_empty(&self) -> bool {
+        self.head.load(Ordering::Acquire).is_null()
+    }
+
     /// All entries there are. What is left of them when the chain is dropped goes back.
     pub(super) fn take_all(&self) -> Chain<'_> {
         // An exchange and not a store, which could come in front of what it does not follow.

@@ -42,6 +42,12 @@ impl Reclaim {
         self.counts.get()
     }
 
+    /// Whether no buffer waits here. A sweep of another thread may be holding some.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// [`LeaseStream::sweep`], of the streams that the buffers were leased on.
     ///
     /// No lock is held while a status is asked or a buffer dropped, so that these may use this list. In

@@ -102,7 +102,7 @@ impl StreamCore {
     }
 
     fn hang(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>, hang: Hang) -> Step {
-        let step = if self.device.is_closing() {
+        let step = if !hang.is_released() && self.device.is_closing() {
             // Asked under the queue's lock: a device that begins to close later finds it held.
             self.status.set_fault(Fault::device_closed());
             self.announce(&mut queue);

@@ -81,6 +81,13 @@ impl<S: DeviceStream> StreamPoint<S> {
         }
     }
 
+    pub(super) fn check_poll(&self) -> Result<()> {
+        match self.point {
+            Point::Everything => self.stream.check_poll(),
+            Point::Armed(_) | Point::Given(_) => Ok(()),
+        }
+    }
+
     pub(super) fn synchronize(&self) -> Result<()> {
         match self.point {
             Point::Everything => self.stream.synchronize(),

@@ -1,0 +1,58 @@
+//! What is NVIDIA's own about the device.
+
+use crate::status;
+use driver_core::{Driver, Rules};
+
+/// Attributes by their numbers in `CUdevice_attribute`.
+pub mod attribute {
+    /// `CAN_MAP_HOST_MEMORY`
+    pub const CAN_MAP_HOST_MEMORY: i32 = 19;
+    /// `TCC_DRIVER`
+    pub const TCC_DRIVER: i32 = 35;
+    /// `UNIFIED_ADDRESSING`
+    pub const UNIFIED_ADDRESSING: i32 = 41;
+    /// `CAN_USE_STREAM_MEM_OPS_V1`
+    pub const MEM_OPS_V1: i32 = 92;
+    /// `CAN_USE_64_BIT_STREAM_MEM_OPS_V1`
+    pub const MEM_OPS_64_V1: i32 = 93;
+    /// `MEMORY_POOLS_SUPPORTED`
+    pub const MEMORY_POOLS: i32 = 115;
+    /// `CAN_USE_64_BIT_STREAM_MEM_OPS`
+    pub const MEM_OPS_64: i32 = 122;
+}
+
+static RULES: Rules = Rules {
+    entries: ENTRIES,
+    code: status::code,
+    attributes: &[
+        // COMPUTE_MODE: default.
+        (20, 0),
+        // PCI_BUS_ID, PCI_DEVICE_ID, PCI_DOMAIN_ID
+        (33, 1),
+        (34, 0),
+        (50, 0),
+        // COMPUTE_CAPABILITY_MAJOR, COMPUTE_CAPABILITY_MINOR
+        (75, 9),
+        (76, 0),
+        (attribute::CAN_MAP_HOST_MEMORY, 1),
+        (attribute::TCC_DRIVER, 0),
+        // Without it the device's addresses are not the host's: the stricter case.
+        (attribute::UNIFIED_ADDRESSING, 0),
+        (attribute::MEM_OPS_V1, 0),
+        (attribute::MEM_OPS_64_V1, 0),
+        (attribute::MEMORY_POOLS, 0),
+        (attribute::MEM_OPS_64, 1),
+    ],
+    unified: attribute::UNIFIED_ADDRESSING,
+    version: 12090,
+    by_device: false,
+    unrecorded_is_ready: true,
+    host_functions_may_call: false,
+};
+
+pub use crate::entries::ENTRIES;
+
+/// The device of this library.
+pub fn driver() -> &'static Driver {
+    Driver::of_library(&RULES)
+}

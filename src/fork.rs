@@ -1,16 +1,24 @@
 //! Whether this process is a child that was forked after something was made.
 //!
 //! A driver's state, its threads and its memory mappings do not survive `fork` in the child, and
-//! neither do the threads of a software device or a watcher. What was made before the fork must
-//! then make no driver call, take no lock and wait for nobody: it answers
-//! [`Forked`](crate::ErrorCode::Forked).
+//! neither do the threads of a software device or a watcher; a lock that one of these held stays
+//! locked for ever. What was made before the fork must then make no driver call, take no lock and
+//! wait for nobody: it answers [`Forked`](crate::ErrorCode::Forked), and is forgotten instead of
+//! dropped ([`Own`]).
 //!
 //! A handler of `pthread_atfork` counts forks in the child, so that asking is one relaxed load and
 //! a comparison, and no system call. What is made in the child is the child's own.
 //!
+//! Code that this library calls on a thread of its own (work of a software device, a status, a
+//! waker) and that forks must end its child itself, as is usual: by `exec` or `_exit`.
+//!
 //! Source: `pthread_atfork` of POSIX.1-2017. Not called by `vfork`, nor by a raw `clone`.
 
 use crate::core::error::{Error, ErrorCode, Result};
+use core::mem::ManuallyDrop;
+use core::ops::Deref;
+#[cfg(unix)]
+use core::sync::atomic::AtomicBool;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// How many forks lie between the first process and this one, as far as the handler was there.
@@ -41,8 +49,59 @@ impl Birth {
     }
 }
 
+/// A value of one process: dropped there, forgotten in a child that was forked since.
+#[derive(Debug)]
+pub(crate) struct Own<T> {
+    birth: Birth,
+    value: ManuallyDrop<T>,
+}
+
+impl<T> Own<T> {
+    /// `value`, of the present process.
+    pub(crate) fn new(value: T) -> Self {
+        Own::of(Birth::here(), value)
+    }
+
+    /// `value`, of the process of something else.
+    pub(crate) fn of(birth: Birth, value: T) -> Self {
+        Own { birth, value: ManuallyDrop::new(value) }
+    }
+
+    /// Where it is of.
+    #[inline]
+    pub(crate) fn birth(&self) -> Birth {
+        self.birth
+    }
+}
+
+impl<T: Clone> Clone for Own<T> {
+    /// In a child too it stays a value of the process that the original is of.
+    fn clone(&self) -> Self {
+        Own { birth: self.birth, value: self.value.clone() }
+    }
+}
+
+impl<T> Deref for Own<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> Drop for Own<T> {
+    fn drop(&mut self) {
+        if !self.birth.is_forked() {
+            // SAFETY: dropped once, here, and nothing uses it after this destructor.
+            unsafe { ManuallyDrop::drop(&mut self.value) };
+        }
+    }
+}
+
+/// The error of `call` in a forked child.
 #[cold]
-fn forked(call: &str) -> Error {
+pub(crate) fn forked(call: &str) -> Error {
     Error::new(ErrorCode::Forked, [call])
 }
 
@@ -51,14 +110,18 @@ fn register() {
     extern "C" fn in_the_child() {
         GENERATION.fetch_add(1, Ordering::Relaxed);
     }
-    static REGISTERED: std::sync::Once = std::sync::Once::new();
-    REGISTERED.call_once(|| {
-        // SAFETY: the handler is a function of this program, which is never unloaded while it can
-        // fork with this library in use; it takes no lock, allocates nothing and does not unwind.
-        let status = unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
-        // ENOMEM is the one failure there is. Forks then go unnoticed, as without this module.
-        debug_assert_eq!(status, 0, "pthread_atfork");
-    });
+    // Not a `Once`, which a child would wait for if it was forked in the middle of it. Two threads
+    // that come here at once register two handlers, which count a fork twice.
+    static REGISTERED: AtomicBool = AtomicBool::new(false);
+    if REGISTERED.load(Ordering::Acquire) {
+        return;
+    }
+    // SAFETY: the handler is a function of this program, which is never unloaded while it can
+    // fork with this library in use; it takes no lock, allocates nothing and does not unwind.
+    let status = unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
+    // ENOMEM is the one failure there is. Forks then go unnoticed, as without this module.
+    debug_assert_eq!(status, 0, "pthread_atfork");
+    REGISTERED.store(true, Ordering::Release);
 }
 
 /// Without `fork` there is nothing to notice.

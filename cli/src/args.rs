@@ -29,6 +29,7 @@ const BENCH_HELP: &str = "\
 Examples:
   gpu-wait bench
   gpu-wait bench --work 500us --jitter 20% --plan poll --plan spin:backstop_us=1000
+  gpu-wait bench --device vulkan --work 2ms    on a real device, which fills memory
   gpu-wait bench --load 8                     what else the thread gets done meanwhile
   gpu-wait bench --executor naive --waits 200 --json";
 
@@ -84,7 +85,7 @@ pub struct BenchArgs {
     /// How many ready tasks run beside the waits, each poll about 1 us of arithmetic.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = value_parser!(u32).range(0..=10_000), allow_hyphen_values = true)]
     pub load: u32,
-    /// The device that works; this build has: software.
+    /// The device that works; this build has: software, vulkan.
     #[arg(long, value_name = "NAME", default_value = "software", hide_possible_values = true)]
     pub device: Device,
     /// Of the random lengths of work: the same seed, the same lengths, for each plan.
@@ -103,4 +104,17 @@ pub struct BenchArgs {
 pub enum Device {
     /// The embedded one: threads that take the time they are told to.
     Software,
+    /// The first suitable Vulkan device, which fills memory for as long as is asked.
+    Vulkan,
+}
+
+impl Device {
+    /// The name that it is asked for by.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Device::Software => "software",
+            Device::Vulkan => "vulkan",
+        }
+    }
 }

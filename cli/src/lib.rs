@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! args -> run -> plan:  text -> bands -> resolved -> words or JSON
-//!            |-> bench: workload -> runtime -> samples -> summary -> table or JSON
+//!            |-> bench: device, workload -> runtime -> samples -> summary -> table or JSON
 //! ```
 #![forbid(unsafe_code)]
 

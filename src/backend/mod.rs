@@ -12,7 +12,7 @@ pub mod hip;
 pub mod lease;
 #[cfg(any(feature = "cuda", feature = "hip"))]
 pub mod mapped;
-#[cfg(all(feature = "metal", target_vendor = "apple"))]
+#[cfg(any(test, all(feature = "metal", target_vendor = "apple")))]
 pub mod metal;
 #[cfg(feature = "software")]
 pub mod software;

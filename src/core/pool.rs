@@ -239,6 +239,13 @@ impl<M: FnMut() -> Result<SharedLine>> SlotPool<M> {
         }
     }
 
+    /// Lets go of the slots that nobody uses and no store can reach, and so of lines without others:
+    /// they are not handed out again. What is leased or drains now can be let go of later.
+    pub fn let_go(&mut self) {
+        self.sweep(self.draining.len());
+        self.free.clear();
+    }
+
     /// Frees those of the next `looks` draining slots whose numbers were reached.
     fn sweep(&mut self, looks: usize) {
         for _ in 0..looks.min(self.draining.len()) {
@@ -309,6 +316,25 @@ mod tests {
         let rest: Vec<SlotLease> = (0..16).map(|_| pool.acquire().unwrap()).collect();
         assert!(rest.iter().all(|lease| lease.place() != place));
         assert_eq!((pool.stats().retired, pool.stats().leased), (1, 16));
+    }
+
+    #[test]
+    fn what_is_let_go_of_leaves_the_lines_to_those_who_use_them() {
+        let mut pool = SlotPool::default();
+        let mut used = pool.acquire().unwrap();
+        let number = used.issue();
+        let line = used.line().clone();
+        pool.let_go();
+        assert_eq!(alloc::sync::Arc::strong_count(&line), 2, "the user's and the one here");
+        let outstanding = used.descriptor(number).unwrap();
+        pool.release(used);
+        pool.let_go();
+        assert_eq!(pool.stats().draining, 1, "its store is on its way");
+        land(&outstanding);
+        pool.let_go();
+        assert_eq!((pool.stats().draining, pool.stats().leased), (0, 0));
+        drop(outstanding);
+        assert_eq!(alloc::sync::Arc::strong_count(&line), 1);
     }
 
     #[test]

@@ -11,8 +11,8 @@
 //! which is part of what a caller sees. Counters and the device's note are read after that, and the work of the next wait is queued later still.
 
 use super::filler::Done;
+use super::subject::WorkStream;
 use super::work::Workload;
-use gpu_async_reactor::backend::software::SoftwareStream;
 use gpu_async_reactor::host::{Handle, RuntimePort, thread_cpu_time};
 use gpu_async_reactor::{Clock, DurNs, End, Park, Result};
 use std::cell::Cell;
@@ -54,9 +54,9 @@ pub struct Counts {
 /// # Errors
 ///
 /// The device's.
-pub async fn measure(
+pub async fn measure<S: WorkStream>(
     runtime: &Handle,
-    stream: &SoftwareStream,
+    stream: &S,
     mut workload: Workload,
     counts: Counts,
     filled: &Cell<Done>,
@@ -75,17 +75,17 @@ pub async fn measure(
     Ok(samples)
 }
 
-async fn wait_once(
+async fn wait_once<S: WorkStream>(
     runtime: &Handle,
-    port: &mut RuntimePort<'_, &SoftwareStream>,
+    port: &mut RuntimePort<'_, &S>,
     work: DurNs,
     filled: &Cell<Done>,
 ) -> Result<Sample> {
     let (clock, stream) = (runtime.clock(), *port.stream());
-    stream.delay(work)?;
+    stream.work(work)?;
     let ticket = port.mark()?;
 
-    let calls_before = stream.calls().total();
+    let calls_before = stream.driver_calls();
     let filled_before = filled.get();
     let cpu_before = thread_cpu_time();
     let called = clock.monotonic_ns();
@@ -93,9 +93,9 @@ async fn wait_once(
     let resumed = clock.monotonic_ns();
     let cpu_after = thread_cpu_time();
 
-    let completed = stream.stamp_of(ticket.number());
-    let completed = completed.expect("the status said done, which comes after the note");
-    let calls = stream.calls().total() - calls_before;
+    // Before the device is asked for its time, which is a call as well.
+    let calls = stream.driver_calls() - calls_before;
+    let completed = stream.completed_at(ticket.number())?;
     Ok(Sample {
         lateness: resumed.since(completed),
         wall: resumed.since(called),

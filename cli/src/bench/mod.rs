@@ -4,19 +4,19 @@ pub mod filler;
 pub mod measure;
 mod progress;
 pub mod report;
+pub mod subject;
 pub mod summary;
 mod table;
 pub mod work;
 
-use crate::args::BenchArgs;
+use crate::args::{BenchArgs, Device};
 use crate::failure::{Failure, Warning};
 use crate::{machine, write_json};
 use filler::{Done, filler};
-use gpu_async_reactor::backend::software::SoftwareDevice;
 use gpu_async_reactor::host::{Runtime, executor_caps};
 use gpu_async_reactor::{
-    ExecutorKind, Resolved, Result as DeviceResult, Setting, Strictness, WINDOW_MAX, WaitPlan,
-    resolve,
+    DeviceCaps, ExecutorKind, Resolved, Result as DeviceResult, Setting, Strictness, WINDOW_MAX,
+    WaitPlan, resolve,
 };
 use measure::{Counts, Sample, measure};
 use progress::Progress;
@@ -24,6 +24,7 @@ use report::{Report, Row};
 use std::cell::Cell;
 use std::io::Write;
 use std::rc::Rc;
+use subject::{Software, Subject, Vulkan};
 use summary::Summary;
 use work::Workload;
 
@@ -48,15 +49,18 @@ pub const DEFAULT_PLANS: [&str; 6] = [
 /// [`Failure::Text`] for a text that is no plan, [`Failure::Asked`] for an unknown executor, before
 /// anything is measured; [`Failure::Failed`] where the device fails; what `out` fails with.
 pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<(), Failure> {
-    let bench = Bench::prepare(args)?;
-    let mut report = Report::new(args, &bench.executor, bench.counts);
-    let progress = Progress::start(args, bench.plans.len(), bench.counts);
-    for plan in &bench.plans {
-        let samples = bench.measure(plan, &progress).map_err(Failure::Failed)?;
-        let row = Row::new(plan, Summary::of(&samples));
-        report.add(row, plan.warning.as_ref().map(Warning::from));
-    }
-    drop(progress);
+    // What was asked for is read before a device is opened.
+    let asked = Asked::read(args)?;
+    let report = match args.device {
+        Device::Software => {
+            let device = Software::open().map_err(Failure::Failed)?;
+            asked.on(&device, None)?
+        }
+        Device::Vulkan => {
+            let device = Vulkan::open(args.work).map_err(Failure::Failed)?;
+            asked.on(&device, Some(device.name()))?
+        }
+    };
     if args.json {
         write_json(out, &report)?;
     } else {
@@ -65,16 +69,16 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What was asked for, resolved against this machine.
-struct Bench<'a> {
+/// What was asked for.
+struct Asked<'a> {
     args: &'a BenchArgs,
     executor: Setting<ExecutorKind>,
-    plans: Vec<Resolved>,
+    plans: Vec<WaitPlan>,
     counts: Counts,
 }
 
-impl<'a> Bench<'a> {
-    fn prepare(args: &'a BenchArgs) -> Result<Self, Failure> {
+impl<'a> Asked<'a> {
+    fn read(args: &'a BenchArgs) -> Result<Self, Failure> {
         let requested = args.executor.parse().map_err(Failure::Asked)?;
         let executor =
             resolve(requested, Strictness::Fallback, &executor_caps()).map_err(Failure::Asked)?;
@@ -82,11 +86,8 @@ impl<'a> Bench<'a> {
             let words = "--load needs --executor gpu-reactor: naive runs one task at a time";
             return Err(Failure::Senseless(words.into()));
         }
-        let host = machine::host();
-        let device = machine::software_device();
-        let parse = |text: &str| match WaitPlan::parse(text) {
-            Ok(plan) => Ok(plan.resolve_on(&host, &device)),
-            Err(error) => Err(Failure::Text(text.to_string(), error)),
+        let parse = |text: &str| {
+            WaitPlan::parse(text).map_err(|error| Failure::Text(text.to_string(), error))
         };
         let plans = if args.plans.is_empty() {
             DEFAULT_PLANS.iter().map(|text| parse(text)).collect::<Result<_, _>>()?
@@ -95,25 +96,51 @@ impl<'a> Bench<'a> {
         };
         // As many as an estimate keeps.
         let counts = Counts { warm_up: args.waits.min(WINDOW_MAX.into()), waits: args.waits };
-        Ok(Bench { args, executor, plans, counts })
+        Ok(Asked { args, executor, plans, counts })
     }
 
+    /// Measures all plans on `device`, whose own name is given where it has one.
+    fn on<D: Subject>(self, device: &D, name: Option<&str>) -> Result<Report, Failure> {
+        let mut report = Report::new(self.args, name, &self.executor, self.counts);
+        let host = machine::host();
+        let caps = device.caps();
+        let plans: Vec<Resolved> =
+            self.plans.iter().map(|plan| plan.resolve_on(&host, &caps)).collect();
+        let bench = Bench { asked: self, device, caps };
+        let progress = Progress::start(bench.asked.args, plans.len(), bench.asked.counts);
+        for plan in &plans {
+            let samples = bench.measure(plan, &progress).map_err(Failure::Failed)?;
+            let row = Row::new(plan, Summary::of(&samples));
+            report.add(row, plan.warning.as_ref().map(Warning::from));
+        }
+        Ok(report)
+    }
+}
+
+/// It on a device, which was asked what it offers.
+struct Bench<'a, D> {
+    asked: Asked<'a>,
+    device: &'a D,
+    caps: DeviceCaps,
+}
+
+impl<D: Subject> Bench<'_, D> {
     fn measure(&self, plan: &Resolved, progress: &Progress) -> DeviceResult<Vec<Sample>> {
-        let device = SoftwareDevice::new()?;
-        let runtime = Runtime::builder(&plan.requested.label(), self.executor.requested.name())
-            .device(device.caps())
-            .build()?;
-        let stream = device.stream_on(runtime.doorbell())?;
+        let Asked { args, executor, counts, .. } = &self.asked;
+        let runtime = Runtime::builder(&plan.requested.label(), executor.requested.name());
+        let runtime = match self.device.doorbell()? {
+            Some(doorbell) => runtime.doorbell(doorbell),
+            None => runtime,
+        };
+        let runtime = runtime.device(self.caps.clone()).build()?;
+        let stream = self.device.stream_on(runtime.doorbell())?;
         let filled = Rc::new(Cell::new(Done::default()));
-        for _ in 0..self.args.load {
+        for _ in 0..args.load {
             runtime.spawn(filler(filled.clone()));
         }
+        let workload = Workload::new(args.work, args.jitter, args.seed);
         let after_each = || progress.step();
-        let waits = measure(&runtime, &stream, self.workload(), self.counts, &filled, after_each);
+        let waits = measure(&runtime, &stream, workload, *counts, &filled, after_each);
         runtime.block_on(waits)?
-    }
-
-    fn workload(&self) -> Workload {
-        Workload::new(self.args.work, self.args.jitter, self.args.seed)
     }
 }

@@ -10,8 +10,10 @@ use serde::Serialize;
 /// The whole measurement.
 #[derive(Serialize, Clone, PartialEq, Debug)]
 pub struct Report {
-    /// The device's name.
+    /// The device that was asked for.
     pub device: &'static str,
+    /// The name that its driver gives it; null for the software device.
+    pub device_name: Option<String>,
     /// The running executor, and what it is a fallback from.
     pub executor: String,
     /// The asked length of a piece of work.
@@ -58,9 +60,15 @@ impl Row {
 impl Report {
     /// Without rows yet.
     #[must_use]
-    pub fn new(args: &BenchArgs, executor: &Setting<ExecutorKind>, counts: Counts) -> Self {
+    pub fn new(
+        args: &BenchArgs,
+        device_name: Option<&str>,
+        executor: &Setting<ExecutorKind>,
+        counts: Counts,
+    ) -> Self {
         Report {
-            device: "software",
+            device: args.device.name(),
+            device_name: device_name.map(String::from),
             executor: executor.label(),
             work_ns: args.work.0,
             jitter: args.jitter.share(),

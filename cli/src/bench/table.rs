@@ -1,6 +1,7 @@
 //! What was measured, as a table for people.
 
 use super::report::Report;
+use crate::args::Device;
 use crate::units::{percent, time, us};
 use comfy_table::{CellAlignment, Table};
 use gpu_async_reactor::DurNs;
@@ -28,6 +29,11 @@ The software device wakes a blocked thread itself; a GPU's driver does so by way
 which takes longer than block shows here. Its threads need a core beside that of the waiting
 thread: on a busy machine the figures are those of the quarrel over cores.";
 
+const VULKAN_NOTE: &str = "\
+The device fills memory as often as takes the asked time, measured before. It writes its own time behind
+the work and before it stores the word; comparing its clock with the host's is off by microseconds at most.
+A device in software, such as llvmpipe, fills on threads of the host, which need cores of their own.";
+
 const FILLER_NOTE: &str = "\
 polls     polls of the ready tasks beside the wait, a wait; CPU includes them
 filled    the time within these polls, as a share of the time of the wait";
@@ -50,7 +56,8 @@ impl Report {
             if self.load > 0 {
                 writeln!(out, "{FILLER_NOTE}")?;
             }
-            writeln!(out, "\n{SOFTWARE_NOTE}")?;
+            let software = self.device == Device::Software.name();
+            writeln!(out, "\n{}", if software { SOFTWARE_NOTE } else { VULKAN_NOTE })?;
             self.warnings.iter().try_for_each(|warning| {
                 writeln!(out)?;
                 warning.write_text(out)
@@ -64,8 +71,9 @@ impl Report {
             0 => String::new(),
             load => format!(", {load} ready tasks beside them"),
         };
+        let named = self.device_name.as_ref().map_or(String::new(), |name| format!(" ({name})"));
         format!(
-            "{} waits a plan for work of {} ± {} on the {} device;\n\
+            "{} waits a plan for work of {} ± {} on the {} device{named};\n\
              {} more before, not counted; executor {}{beside}",
             self.waits,
             time(DurNs(self.work_ns)),

@@ -6,6 +6,7 @@ use super::queue::StreamCore;
 use super::status::{CallCounter, DriverCalls};
 use super::stream::SoftwareStream;
 use super::worker::{self, Scheduler};
+use crate::backend::lease::{LeaseCounts, LeaseStats, Reclaim};
 use crate::core::doorbell::Doorbell;
 use crate::core::error::{Error, Result};
 use crate::core::line::{SharedLine, reached};
@@ -13,6 +14,7 @@ use crate::core::plan::DeviceCaps;
 use crate::core::pool::{SlotPool, SlotStats};
 use crate::core::port::DeviceStream;
 use crate::core::time::DurNs;
+use crate::fork::Own;
 use alloc::sync::{Arc, Weak};
 use alloc::{string::ToString, vec::Vec};
 use core::fmt;
@@ -28,10 +30,17 @@ use std::thread::{self, JoinHandle};
 /// Dropping the last handle and the last stream never blocks: what is queued still runs, delays and
 /// late stores included, and the workers end after it by themselves. What stands at a
 /// [`Hang`](super::Hang) then is abandoned. [`close`](Self::close) does the same at once and waits for it.
+///
+/// # Forked children
+///
+/// In a child forked since it was made there are no workers. The device, its streams, leases and
+/// hangs are then as good as gone: what returns a `Result` answers
+/// [`Forked`](crate::ErrorCode::Forked), nothing else does anything, nothing takes a lock or waits,
+/// and dropping them drops nothing. A device made in the child works.
 #[derive(Clone)]
 pub struct SoftwareDevice {
-    shared: Arc<Shared>,
-    alive: Arc<Alive>,
+    shared: Own<Arc<Shared>>,
+    alive: Own<Arc<Alive>>,
 }
 
 /// How a [`SoftwareDevice`] is made.
@@ -54,6 +63,7 @@ pub(super) struct Shared {
     lost: OnceLock<Fault>,
     /// The calls of streams that are gone.
     calls: CallCounter,
+    leases: Arc<LeaseCounts>,
     workers: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -102,10 +112,11 @@ impl SoftwareDeviceBuilder {
             closing: AtomicBool::new(false),
             lost: OnceLock::new(),
             calls: CallCounter::default(),
+            leases: Arc::default(),
             workers: Mutex::new(Vec::new()),
         });
         // From here on, an early return ends the workers that were started.
-        let alive = Arc::new(Alive(shared.clone()));
+        let alive = Own::new(Arc::new(Alive(shared.clone())));
         for _ in 0..self.workers {
             let of_worker = shared.clone();
             shared.scheduler.add_worker();
@@ -118,7 +129,7 @@ impl SoftwareDeviceBuilder {
                 })?;
             lock(&shared.workers).push(worker);
         }
-        Ok(SoftwareDevice { shared, alive })
+        Ok(SoftwareDevice { shared: Own::new(shared), alive })
     }
 }
 
@@ -157,7 +168,8 @@ impl SoftwareDevice {
     }
 
     fn make_stream(&self, doorbell: Option<&Doorbell>) -> Result<SoftwareStream> {
-        let shared = &self.shared;
+        let shared = &*self.shared;
+        self.shared.birth().check("stream")?;
         if let Some(fault) = shared.lost.get() {
             return Err(fault.error("stream"));
         }
@@ -167,7 +179,8 @@ impl SoftwareDevice {
         let lease = lock(&shared.pool).acquire()?;
         let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
         let bell = doorbell.map(|bell| (bell.clone(), bell.bind_stream()));
-        let core = Arc::new(StreamCore::new(id, shared.clone(), lease, bell));
+        let reclaim = Reclaim::new(shared.leases.clone());
+        let core = StreamCore::new(id, shared.clone(), lease, bell, reclaim);
         lock(&shared.streams).insert(id, Arc::downgrade(&core));
         if let Some(fault) = shared.lost.get() {
             // Lost between the look above and the entry in the list.
@@ -179,6 +192,9 @@ impl SoftwareDevice {
     /// Loses the device: `fault` becomes the sticky status of every stream, at once and whatever is
     /// running, and no stream can be made any more.
     pub fn lose(&self, fault: Fault) {
+        if self.is_forked() {
+            return;
+        }
         let fault = self.shared.lost.get_or_init(|| fault);
         for stream in self.shared.live_streams() {
             stream.fail(fault.clone());
@@ -192,6 +208,9 @@ impl SoftwareDevice {
     /// Streams can still be asked. A second call does not wait for the first. Called from a closure
     /// on one of the device's own workers it does not wait.
     pub fn close(&self) {
+        if self.is_forked() {
+            return;
+        }
         self.shared.begin_close();
         let workers = core::mem::take(&mut *lock(&self.shared.workers));
         let me = thread::current().id();
@@ -224,19 +243,36 @@ impl SoftwareDevice {
         ))
     }
 
-    /// What became of the device's slots.
+    /// What became of the device's slots. Nothing, in a forked child.
     #[must_use]
     pub fn slots(&self) -> SlotStats {
+        if self.is_forked() {
+            return SlotStats::default();
+        }
         lock(&self.shared.pool).stats()
     }
 
-    /// How often the driver was called, by all streams that ever were. Costs a look at each.
+    /// What became of the buffers that were leased on its streams.
+    #[must_use]
+    pub fn lease_stats(&self) -> LeaseStats {
+        self.shared.leases.get()
+    }
+
+    /// How often the driver was called, by all streams that ever were. Costs a look at each. Never,
+    /// in a forked child.
     #[must_use]
     pub fn calls(&self) -> DriverCalls {
+        if self.is_forked() {
+            return DriverCalls::default();
+        }
         let sum = CallCounter::default();
         sum.add(self.shared.calls.get());
         self.shared.live_streams().iter().for_each(|stream| sum.add(stream.calls.get()));
         sum.get()
+    }
+
+    fn is_forked(&self) -> bool {
+        self.shared.birth().is_forked()
     }
 }
 

@@ -4,6 +4,7 @@ use super::lock;
 use super::queue::StreamCore;
 use crate::core::error::Error;
 use crate::core::time::DurNs;
+use crate::fork::Own;
 use alloc::{string::String, sync::Arc, vec::Vec};
 use core::{fmt, mem};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -101,8 +102,10 @@ pub enum QueryFault {
 ///
 /// One hang may be queued on several streams, and be a [`QueryFault`] beside; all go on once it is
 /// released, and what meets it later does not stop at all. Dropping the handles releases nothing.
-#[derive(Clone, Default)]
-pub struct Hang(Arc<HangInner>);
+///
+/// In a child forked since it was made it holds nothing, and nothing releases it.
+#[derive(Clone)]
+pub struct Hang(Own<Arc<HangInner>>);
 
 #[derive(Default)]
 struct HangInner {
@@ -125,11 +128,14 @@ impl Hang {
     /// A hang that nothing stands at yet.
     #[must_use]
     pub fn new() -> Self {
-        Hang::default()
+        Hang(Own::new(Arc::default()))
     }
 
     /// Lets go on what stands here now, and whatever comes later. Any thread may call it.
     pub fn release(&self) {
+        if self.is_forked() {
+            return;
+        }
         let held = {
             let mut state = lock(&self.0.state);
             state.released = true;
@@ -142,13 +148,16 @@ impl Hang {
     /// Whether [`release`](Self::release) was called.
     #[must_use]
     pub fn is_released(&self) -> bool {
-        lock(&self.0.state).released
+        !self.is_forked() && lock(&self.0.state).released
     }
 
     /// How many streams and queries stand here now. Streams that were faulted meanwhile, by the loss
     /// or the end of their device, may be counted still.
     #[must_use]
     pub fn holding(&self) -> usize {
+        if self.is_forked() {
+            return 0;
+        }
         let state = lock(&self.0.state);
         state.held.len() + state.blocked
     }
@@ -156,6 +165,9 @@ impl Hang {
     /// Holds `stream`, unless released. Called with the stream's queue locked, so that a release
     /// that finds it here also finds it held.
     pub(super) fn hold(&self, stream: &Arc<StreamCore>) -> bool {
+        if self.is_forked() {
+            return false;
+        }
         let mut state = lock(&self.0.state);
         if !state.released {
             state.held.push(stream.clone());
@@ -165,10 +177,25 @@ impl Hang {
 
     /// Blocks the calling thread until released.
     pub(super) fn block(&self) {
+        if self.is_forked() {
+            return;
+        }
         let mut state = lock(&self.0.state);
         state.blocked += 1;
         let released = self.0.released.wait_while(state, |state| !state.released);
         released.unwrap_or_else(PoisonError::into_inner).blocked -= 1;
+    }
+}
+
+impl Hang {
+    fn is_forked(&self) -> bool {
+        self.0.birth().is_forked()
+    }
+}
+
+impl Default for Hang {
+    fn default() -> Self {
+        Hang::new()
     }
 }
 

@@ -27,13 +27,17 @@ use super::lock;
 use super::stamp::Stamps;
 use super::status::{CallCounter, Status};
 use super::work::{Mark, Piece, Queued};
+use crate::backend::lease::Reclaim;
 use crate::core::doorbell::Doorbell;
-use crate::core::error::Result;
+use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::line::{SharedLine, Slot};
 use crate::core::pool::SlotLease;
 use crate::core::time::MonoNs;
+use crate::fork::Birth;
 use crate::monotonic;
-use alloc::{collections::VecDeque, sync::Arc, vec::Vec};
+use alloc::collections::VecDeque;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// One stream, shared by its handle, the scheduler and the hangs that hold it.
@@ -46,6 +50,10 @@ pub(super) struct StreamCore {
     pub(super) bell: Option<(Doorbell, Slot)>,
     pub(super) status: Status,
     pub(super) calls: CallCounter,
+    birth: Birth,
+    pub(super) reclaim: Reclaim,
+    /// This core, for the calls of a lease, which knows it by a trait only.
+    pub(super) me: Weak<StreamCore>,
     queue: Mutex<Queue>,
     /// Notified when what is awaited has come, or a fault.
     moved: Condvar,
@@ -122,8 +130,9 @@ impl StreamCore {
         device: Arc<Shared>,
         lease: SlotLease,
         bell: Option<(Doorbell, Slot)>,
-    ) -> Self {
-        StreamCore {
+        reclaim: Reclaim,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|me| StreamCore {
             id,
             device,
             line: lease.line().clone(),
@@ -131,6 +140,9 @@ impl StreamCore {
             bell,
             status: Status::new(lease.last_issued()),
             calls: CallCounter::default(),
+            birth: Birth::here(),
+            reclaim,
+            me: me.clone(),
             queue: Mutex::new(Queue {
                 work: VecDeque::new(),
                 state: State::Idle,
@@ -144,7 +156,17 @@ impl StreamCore {
                 dropped: false,
             }),
             moved: Condvar::new(),
-        }
+        })
+    }
+
+    /// Refuses `call` in a forked child, where the locks of this may be held by nobody.
+    #[inline]
+    pub(super) fn check_fork(&self, call: &str) -> Result<()> {
+        self.birth.check(call)
+    }
+
+    pub(super) fn is_forked(&self) -> bool {
+        self.birth.is_forked()
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -153,6 +175,7 @@ impl StreamCore {
 
     /// Queues `pieces`, for `call`.
     pub(super) fn enqueue(self: &Arc<Self>, pieces: Vec<Piece>, call: &str) -> Result<()> {
+        self.check_fork(call)?;
         let mut queue = self.lock();
         self.check_open(call)?;
         let at = monotonic::now();
@@ -164,9 +187,14 @@ impl StreamCore {
 
     /// Queues a mark and returns its number.
     pub(super) fn enqueue_mark(self: &Arc<Self>) -> Result<u64> {
+        self.check_fork("mark")?;
         let mut queue = self.lock();
         self.check_open("mark")?;
         let at = monotonic::now();
+        if queue.dropped {
+            // Asked through a lease that outlived the handle: the slot may be another stream's.
+            return Err(Error::new(ErrorCode::Closed, ["mark"]));
+        }
         let number = queue.lease.as_mut().expect("there while the handle is").issue();
         self.status.set_issued(number);
         self.status.add_queued(1);
@@ -278,6 +306,18 @@ impl StreamCore {
 
 impl Drop for StreamCore {
     fn drop(&mut self) {
+        if self.is_forked() {
+            // By the last handle that a lease gave away. What is queued is the parent's.
+            if let Ok(queue) = self.queue.get_mut() {
+                core::mem::forget(core::mem::take(&mut queue.work));
+            }
+            return;
+        }
+        // Quietly: an injected fault of a query is for the program's own.
+        self.reclaim.finish(|number| {
+            self.status.check_fault("query_mark")?;
+            Ok(self.status.has_completed(number))
+        });
         self.device.forget(self.id, self.calls.get());
         let queue = self.queue.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         // Not settled, and nobody is left to finish it.

@@ -2,13 +2,14 @@
 
 use super::device::Alive;
 use super::fault::{QueryFault, StoreFault};
-use super::queue::{Awaited, StreamCore};
+use super::queue::StreamCore;
 use super::status::{DriverCalls, count};
 use super::work::Work;
 use crate::core::error::Result;
 use crate::core::line::{SharedLine, Slot};
 use crate::core::port::DeviceStream;
 use crate::core::time::{DurNs, MonoNs};
+use crate::fork::Own;
 use alloc::sync::Arc;
 use core::fmt;
 
@@ -22,13 +23,13 @@ use core::fmt;
 /// The slot goes back to the device's pool once that has happened; a store that is still late then
 /// drains there. It is retired where the stream faulted, hangs for ever, or its last store was lost.
 pub struct SoftwareStream {
-    core: Arc<StreamCore>,
-    _device: Arc<Alive>,
+    pub(super) core: Own<Arc<StreamCore>>,
+    _device: Own<Arc<Alive>>,
 }
 
 impl SoftwareStream {
-    pub(super) fn new(core: Arc<StreamCore>, device: Arc<Alive>) -> Self {
-        SoftwareStream { core, _device: device }
+    pub(super) fn new(core: Arc<StreamCore>, device: Own<Arc<Alive>>) -> Self {
+        SoftwareStream { core: Own::new(core), _device: device }
     }
 
     /// Queues `work` behind what is queued already, as one: no other thread's work comes between.
@@ -61,21 +62,28 @@ impl SoftwareStream {
     /// Breaks the store of the next mark that is made. Several in a row break the next ones, one
     /// each.
     pub fn inject_store(&self, fault: StoreFault) {
-        self.core.plan_store_fault(fault);
+        if !self.core.is_forked() {
+            self.core.plan_store_fault(fault);
+        }
     }
 
     /// Breaks the next status query, whoever makes it. Several in a row break the next ones, one
     /// each.
     pub fn inject_query(&self, fault: QueryFault) {
-        self.core.status.inject(fault);
+        if !self.core.is_forked() {
+            self.core.status.inject(fault);
+        }
     }
 
     /// When the store of `number` landed, on the process's monotonic clock, which is that of the
     /// standard library's hosts as well: taken by the worker right before it stored the word. None
     /// before that, for a lost store, and for a number that is not among the last
-    /// [`STAMPS_KEPT`](super::STAMPS_KEPT) stored. Takes the stream's lock.
+    /// [`STAMPS_KEPT`](super::STAMPS_KEPT) stored. Takes the stream's lock. None in a forked child.
     #[must_use]
     pub fn stamp_of(&self, number: u64) -> Option<MonoNs> {
+        if self.core.is_forked() {
+            return None;
+        }
         self.core.lock().stamps.of(number)
     }
 
@@ -96,14 +104,11 @@ impl DeviceStream for SoftwareStream {
     }
 
     fn query(&self) -> Result<bool> {
-        count(&self.core.calls.queries);
-        self.core.status.query()
+        self.core.query()
     }
 
     fn synchronize(&self) -> Result<()> {
-        count(&self.core.calls.synchronizes);
-        let queued = self.core.status.queued();
-        self.core.wait_until("synchronize", Awaited::done(queued))
+        self.core.synchronize()
     }
 
     fn mark(&self) -> Result<u64> {
@@ -112,21 +117,19 @@ impl DeviceStream for SoftwareStream {
     }
 
     fn query_mark(&self, number: u64) -> Result<bool> {
-        count(&self.core.calls.queries);
-        self.core.status.query_mark(number, self.core.slot)
+        self.core.query_mark(number)
     }
 
     fn synchronize_mark(&self, number: u64) -> Result<()> {
-        count(&self.core.calls.synchronizes);
-        self.core.status.check_fault("synchronize_mark")?;
-        self.core.status.check_issued(number, self.core.slot)?;
-        self.core.wait_until("synchronize_mark", Awaited::mark(number))
+        self.core.synchronize_mark(number)
     }
 }
 
 impl Drop for SoftwareStream {
     fn drop(&mut self) {
-        self.core.drop_handle();
+        if !self.core.is_forked() {
+            self.core.drop_handle();
+        }
     }
 }
 

@@ -66,6 +66,7 @@ impl Work {
     /// # Panics
     ///
     /// Where `range` does not lie within `from`, or its length does not fit into `to` at `at`.
+    /// On the worker, which faults the stream, where a buffer was made before the process was forked.
     pub fn copy(
         self,
         from: &SoftwareBuffer,

@@ -60,6 +60,7 @@ impl<S: DeviceStream, C: Clock> CompletionPort for ReactorPort<'_, '_, S, C> {
     }
 
     async fn poll(&mut self) -> Result<()> {
+        self.point.check_poll()?;
         while !self.point.query()? {
             yield_now().await;
         }

@@ -72,6 +72,7 @@ impl<S: DeviceStream, I: Idle> CompletionPort for ThreadPort<S, I> {
     }
 
     async fn poll(&mut self) -> Result<()> {
+        self.point.check_poll()?;
         while !self.point.query()? {
             core::hint::spin_loop();
         }

@@ -11,6 +11,11 @@ pub struct Ticket {
 }
 
 impl Ticket {
+    /// The point of `number`, for who has marked the stream itself.
+    pub(crate) fn of(number: u64) -> Self {
+        Ticket { number }
+    }
+
     /// The number that the device stores at this point.
     #[must_use]
     pub fn number(self) -> u64 {
@@ -47,7 +52,7 @@ impl<S: DeviceStream> StreamPoint<S> {
     }
 
     pub(super) fn mark(&self) -> Result<Ticket> {
-        Ok(Ticket { number: self.stream.mark()? })
+        Ok(Ticket::of(self.stream.mark()?))
     }
 
     /// The same stream at the point of `ticket`.
@@ -73,6 +78,13 @@ impl<S: DeviceStream> StreamPoint<S> {
         match self.point {
             Point::Everything => self.stream.query(),
             Point::Armed(number) | Point::Given(number) => self.stream.query_mark(number),
+        }
+    }
+
+    pub(super) fn check_poll(&self) -> Result<()> {
+        match self.point {
+            Point::Everything => self.stream.check_poll(),
+            Point::Armed(_) | Point::Given(_) => Ok(()),
         }
     }
 

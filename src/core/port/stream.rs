@@ -33,6 +33,17 @@ pub trait DeviceStream {
     /// The device's status, where it is neither done nor pending.
     fn synchronize(&self) -> Result<()>;
 
+    /// Refuses a poll of everything queued that could not end by itself, for example while the
+    /// stream is being captured into a graph and so stays pending. Asked once before such a poll.
+    /// Provided: refuses none.
+    ///
+    /// # Errors
+    ///
+    /// Why, or the device's status.
+    fn check_poll(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Queues, behind everything queued so far, the store of the next number into the slot, then a
     /// ring of the doorbell this stream is bound to, if any, and a mark that
     /// [`query_mark`](Self::query_mark) can ask about. Returns the number.
@@ -74,6 +85,10 @@ macro_rules! forward {
 
             fn synchronize(&self) -> Result<()> {
                 (**self).synchronize()
+            }
+
+            fn check_poll(&self) -> Result<()> {
+                (**self).check_poll()
             }
 
             fn mark(&self) -> Result<u64> {

@@ -4,6 +4,7 @@ use super::events;
 use super::handle::Handle;
 use super::idle::RuntimeIdle;
 use super::{Running, Runtime};
+use crate::core::doorbell::Doorbell;
 use crate::core::error::Result;
 use crate::core::executor::Executor;
 use crate::core::plan::{DeviceCaps, WaitBands};
@@ -20,6 +21,7 @@ pub struct RuntimeBuilder {
     executor: String,
     strictness: Strictness,
     device: Option<DeviceCaps>,
+    doorbell: Option<Doorbell>,
     policy: Option<ParkPolicy>,
     clock: StdClock,
     park_bound: DurNs,
@@ -32,6 +34,7 @@ impl RuntimeBuilder {
             executor: executor.to_string(),
             strictness: Strictness::Fallback,
             device: None,
+            doorbell: None,
             policy: None,
             clock: StdClock::new(),
             park_bound: DurNs::from_ms(1),
@@ -49,6 +52,14 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn device(mut self, caps: DeviceCaps) -> Self {
         self.device = Some(caps);
+        self
+    }
+
+    /// Watches this doorbell, one that lies in memory of the device, instead of one in host memory.
+    /// A device that shares no memory with the host at large can ring no other.
+    #[must_use]
+    pub fn doorbell(mut self, doorbell: Doorbell) -> Self {
+        self.doorbell = Some(doorbell);
         self
     }
 
@@ -93,7 +104,9 @@ impl RuntimeBuilder {
         events::resolved(&plans, &executor);
         let tasks = Executor::new();
         let (idle, thread_idles) = idles.of(executor.running);
-        let handle = Handle::new(self.clock, plans, executor, thread_idles, &idle, tasks.spawner());
+        let bell = self.doorbell.unwrap_or_default();
+        let spawner = tasks.spawner();
+        let handle = Handle::new(self.clock, bell, plans, executor, thread_idles, &idle, spawner);
         let running = RefCell::new(Running { executor: tasks, idle });
         Ok(Runtime { handle, running, park_bound: self.park_bound })
     }

@@ -48,13 +48,13 @@ struct Shared {
 impl Handle {
     pub(super) fn new(
         clock: StdClock,
+        doorbell: Doorbell,
         plans: ResolvedBands,
         executor: Setting<ExecutorKind>,
         thread_idle: StdIdle,
         idle: &RuntimeIdle,
         spawner: Spawner<Task>,
     ) -> Self {
-        let doorbell = Doorbell::new();
         Handle(Rc::new(Shared {
             ring: ring_of(idle),
             reactor: Reactor::with_doorbell(clock, &doorbell),

@@ -7,6 +7,7 @@ use super::{WatchError, WatchOptions, WatchResult};
 use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::line::OwnedDescriptor;
 use crate::core::time::MonoNs;
+use crate::fork::{self, Birth, Own};
 use crate::monotonic;
 use alloc::sync::Arc;
 use core::fmt;
@@ -22,7 +23,7 @@ use core::task::{Context, Poll, Waker};
 /// its next look. Forgetting it leaves it registered until it ends.
 #[must_use = "a future does nothing until it is awaited"]
 pub struct Watch<F> {
-    shared: Arc<Shared>,
+    shared: Own<Arc<Shared>>,
     state: State<F>,
 }
 
@@ -37,7 +38,7 @@ impl<F> Unpin for Watch<F> {}
 
 impl<F: FnMut() -> Result<bool> + Send + 'static> Watch<F> {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Own<Arc<Shared>>,
         descriptor: OwnedDescriptor,
         options: WatchOptions,
         status: F,
@@ -78,6 +79,9 @@ impl<F: FnMut() -> Result<bool> + Send + 'static> Future for Watch<F> {
     /// Polled again after it resolved.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<WatchResult> {
         let this = &mut *self;
+        if this.birth().is_forked() {
+            return Poll::Ready(Err(this.forked()));
+        }
         if let State::Waiting(entry) = &this.state {
             let Some(result) = entry.poll(cx.waker()) else { return Poll::Pending };
             this.state = State::Done;
@@ -98,8 +102,25 @@ impl<F: FnMut() -> Result<bool> + Send + 'static> Future for Watch<F> {
     }
 }
 
+impl<F> Watch<F> {
+    fn birth(&self) -> Birth {
+        self.shared.birth()
+    }
+
+    /// The end in a forked child: what the watch has of the parent is forgotten.
+    #[cold]
+    fn forked(&mut self) -> WatchError {
+        mem::forget(mem::replace(&mut self.state, State::Done));
+        WatchError::Watcher(fork::forked("watch"))
+    }
+}
+
 impl<F> Drop for Watch<F> {
     fn drop(&mut self) {
+        if self.birth().is_forked() {
+            mem::forget(mem::replace(&mut self.state, State::Done));
+            return;
+        }
         if let State::Waiting(entry) = mem::replace(&mut self.state, State::Done) {
             if entry.abandon() {
                 // An event that never comes: it wakes nobody. A closed watcher forgets it anyway.

@@ -64,6 +64,7 @@ use crate::core::idle::Idle;
 use crate::core::line::OwnedDescriptor;
 use crate::core::port::{DeviceStream, Waited};
 use crate::core::time::{DurNs, MonoNs};
+use crate::fork::Own;
 use crate::host::{StdClock, StdIdle};
 use alloc::sync::Arc;
 use core::fmt;
@@ -81,8 +82,9 @@ pub enum WatchError {
     /// The deadline passed. The device may still be at work: keep what it uses, watch again.
     TimedOut(Waited),
     /// Nothing is known of the device: the watcher was dropped
-    /// ([`WatcherClosed`](crate::ErrorCode::WatcherClosed)), or the status cannot be asked
-    /// ([`StatusStuck`](crate::ErrorCode::StatusStuck)).
+    /// ([`WatcherClosed`](crate::ErrorCode::WatcherClosed)), the status cannot be asked
+    /// ([`StatusStuck`](crate::ErrorCode::StatusStuck)), or this is a forked child
+    /// ([`Forked`](crate::ErrorCode::Forked)).
     Watcher(Error),
 }
 
@@ -168,8 +170,14 @@ impl WatchOptions {
 /// [`WatcherClosed`](crate::ErrorCode::WatcherClosed), also what is polled first after that. The
 /// drop waits for the threads, twice the patience and 100 ms at the most, but not for those that
 /// are stuck, and not where it happens on one of them.
+///
+/// # Forked children
+///
+/// In a child forked since it was made there are no threads: a watch resolves to
+/// [`Forked`](crate::ErrorCode::Forked) at its next poll, and dropping a watch or the watcher
+/// takes no lock, waits for nobody and drops nothing. A watcher made in the child works.
 #[derive(Clone)]
-pub struct Watcher(Arc<Handle>);
+pub struct Watcher(Own<Arc<Handle>>);
 
 struct Handle(Arc<Shared>);
 
@@ -182,7 +190,8 @@ impl Watcher {
     pub fn new(policy: WatchPolicy) -> Result<Self> {
         let idle = StdIdle::with(StdClock::new(), policy.park);
         let unparker = idle.unparker().unwrap_or_else(|| Waker::noop().clone());
-        let watcher = Watcher(Arc::new(Handle(Arc::new(Shared::new(policy, idle, unparker)))));
+        let shared = Arc::new(Shared::new(policy, idle, unparker));
+        let watcher = Watcher(Own::new(Arc::new(Handle(shared))));
         // From here on, an early return ends the thread that was started.
         crew::start(watcher.shared())?;
         Ok(watcher)
@@ -200,7 +209,8 @@ impl Watcher {
         options: WatchOptions,
         status: F,
     ) -> Watch<F> {
-        Watch::new(self.shared().clone(), descriptor, options, status)
+        let shared = Own::of(self.0.birth(), self.shared().clone());
+        Watch::new(shared, descriptor, options, status)
     }
 
     /// Watches the mark of `number` on `stream`, whose status is

@@ -1,0 +1,134 @@
+//! A driver library that was opened, and the contexts that were opened in it.
+//!
+//! Both stay until the process ends. A library cannot be unloaded while the device may call into
+//! it, and a context's memory cannot be freed while a store may be on its way: dropping the last
+//! handle of a context leaves it here, for the next one who opens it, until it is closed.
+
+use super::calls::Interface;
+use super::context::{Context, Ownership};
+use super::device::Device;
+use super::lock;
+use crate::core::error::Result;
+use crate::fork::Birth;
+use alloc::{sync::Arc, vec::Vec};
+use core::fmt;
+use std::ffi::{OsStr, OsString};
+use std::sync::{Mutex, OnceLock};
+
+/// A driver library. Clones are handles of the same one.
+pub struct Driver<A: Interface> {
+    shared: Arc<Shared<A>>,
+}
+
+pub(super) struct Shared<A: Interface> {
+    pub(super) api: A,
+    birth: Birth,
+    contexts: Mutex<Vec<Arc<Context<A>>>>,
+}
+
+impl<A: Interface> Driver<A> {
+    fn new(api: A) -> Self {
+        let contexts = Mutex::new(Vec::new());
+        Driver { shared: Arc::new(Shared { api, birth: Birth::here(), contexts }) }
+    }
+
+    /// The driver's calls, refused in a forked child.
+    pub(in crate::backend) fn api(&self, call: &str) -> Result<&A> {
+        self.shared.birth.check(call)?;
+        Ok(&self.shared.api)
+    }
+
+    /// The entry point `symbol` of the same library, for a program's own work on its streams.
+    ///
+    /// # Errors
+    ///
+    /// [`SymbolMissing`](crate::ErrorCode::SymbolMissing) or [`Forked`](crate::ErrorCode::Forked).
+    ///
+    /// # Safety
+    ///
+    /// `F` is the function pointer type of `symbol`, with the C calling convention.
+    pub unsafe fn entry_point<F: Copy>(&self, symbol: &str) -> Result<F> {
+        // SAFETY: passed on.
+        unsafe { self.api("entry_point")?.library().required(symbol) }
+    }
+
+    /// A handle of `context`: of the one that is open, or a new one, whose device is then probed.
+    ///
+    /// # Safety
+    ///
+    /// `context` is live. Where the ownership says [`Retained`](Ownership::Retained), the caller
+    /// holds a reference to it, which passes to this function, whatever it returns. Where it says
+    /// [`Borrowed`](Ownership::Borrowed), it stays live until a close has reported nothing held.
+    pub(in crate::backend) unsafe fn open(
+        &self,
+        context: A::Context,
+        ownership: Ownership,
+        flush_marks: bool,
+    ) -> Result<Device<A>> {
+        let shared = &self.shared;
+        // Held while a new one is probed, so that nobody else probes it as well.
+        let mut contexts = lock(&shared.contexts);
+        let known = contexts.iter().find(|known| known.is_open_over(context)).cloned();
+        if let Some(known) = known {
+            if ownership == Ownership::Retained {
+                // SAFETY: the reference is the caller's, who gave it up; the known context has its own.
+                known.count_failure(unsafe { shared.api.release(context) });
+            }
+            return Ok(Device::new(known));
+        }
+        // SAFETY: passed on.
+        let opened = unsafe { Context::open(shared.clone(), context, ownership, flush_marks) }?;
+        contexts.push(opened.clone());
+        Ok(Device::new(opened))
+    }
+}
+
+/// The libraries of one interface that this process has opened, each once.
+pub(in crate::backend) struct Opened<A: Interface> {
+    /// Where the first was opened.
+    birth: OnceLock<Birth>,
+    /// Each by the name that was asked for.
+    drivers: Mutex<Vec<(OsString, Driver<A>)>>,
+}
+
+impl<A: Interface> Opened<A> {
+    pub(in crate::backend) const fn new() -> Self {
+        Opened { birth: OnceLock::new(), drivers: Mutex::new(Vec::new()) }
+    }
+
+    /// The driver that was opened when these names were asked for before, or what `open` opens now.
+    pub(in crate::backend) fn find_or_open(
+        &self,
+        names: &[&OsStr],
+        open: impl FnOnce() -> Result<A>,
+    ) -> Result<Driver<A>> {
+        // Before the lock, which may be held by a thread that a forked child does not have.
+        self.birth.get_or_init(Birth::here).check("load the driver")?;
+        let mut drivers = lock(&self.drivers);
+        if let Some((_, driver)) = drivers.iter().find(|(known, _)| known.as_os_str() == names[0]) {
+            return Ok(driver.clone());
+        }
+        let driver = Driver::new(open()?);
+        drivers.push((names[0].to_os_string(), driver.clone()));
+        Ok(driver)
+    }
+}
+
+impl<A: Interface> Shared<A> {
+    /// Forgets a context that holds nothing any more.
+    pub(super) fn forget(&self, context: &Arc<Context<A>>) {
+        lock(&self.contexts).retain(|known| !Arc::ptr_eq(known, context));
+    }
+}
+
+impl<A: Interface> Clone for Driver<A> {
+    fn clone(&self) -> Self {
+        Driver { shared: self.shared.clone() }
+    }
+}
+
+impl<A: Interface> fmt::Debug for Driver<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Driver").field(&self.shared.api).finish()
+    }
+}

@@ -1,0 +1,176 @@
+//! Waiting by a host function: the driver calls the program instead of being watched.
+//!
+//! For hosts that want no watcher thread and accept the latency of a driver's callback, some tens of
+//! microseconds. A host function only wakes. After an error of its context it may not be called at
+//! all ("`cuLaunchHostFunc`" of the CUDA driver API), so the status stays the authority, and errors
+//! come from the backstop query, on the awaiting task's own timer.
+
+use super::calls::Interface;
+use super::lock;
+use super::stream::Stream;
+use crate::core::error::{Error, Result};
+use crate::core::port::{CompletionPort, DeviceStream};
+use crate::core::time::{Clock, DurNs, Timer};
+use alloc::sync::Arc;
+use core::ffi::c_void;
+use core::fmt;
+use core::future::{Future, poll_fn};
+use core::pin::pin;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::task::{Poll, Waker};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+
+/// The pause between two queries where nothing but the status can tell.
+const PAUSE: DurNs = DurNs::from_us(50);
+
+/// A port of a stream whose parks end by a host function, or by the host's timer.
+///
+/// Use it with a plan that parks, `flag` or `spin`: what such a plan reads as a park on the word is
+/// here a park on the call. `poll` asks every 50 us on the timer; `block` blocks the thread.
+///
+/// Arming costs a mark and the launch of a host function; work behind it waits until the function has
+/// returned.
+pub struct HostFunctionPort<'s, A: Interface, T> {
+    stream: &'s Stream<A>,
+    time: T,
+    armed: Option<(u64, Arc<Signal>)>,
+}
+
+/// What the driver's thread and the task share.
+struct Signal {
+    is_called: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+    /// Of the context: how many were launched and not called.
+    outstanding: Arc<AtomicUsize>,
+}
+
+impl Signal {
+    fn call(&self) {
+        self.is_called.store(true, Ordering::Release);
+        self.outstanding.fetch_sub(1, Ordering::AcqRel);
+        let waker = lock(&self.waker).take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn is_called(&self) -> bool {
+        self.is_called.load(Ordering::Acquire)
+    }
+
+    /// Whether it was called; if not, `waker` will be woken.
+    fn poll(&self, waker: &Waker) -> bool {
+        let mut held = lock(&self.waker);
+        // Under the lock: a call that is not seen here takes the waker that is left here.
+        if self.is_called() {
+            return true;
+        }
+        if !held.as_ref().is_some_and(|held| held.will_wake(waker)) {
+            *held = Some(waker.clone());
+        }
+        false
+    }
+}
+
+/// What the driver calls. Makes no driver call: from here it would be an error.
+extern "C" fn called(data: *mut c_void) {
+    // SAFETY: `data` is the pointer of an `Arc<Signal>` that `arm` gave away to this call, and the
+    // driver calls at most once.
+    let signal = unsafe { Arc::from_raw(data.cast::<Signal>().cast_const()) };
+    // A waker is foreign code; it must not unwind into the driver.
+    let _ = catch_unwind(AssertUnwindSafe(|| signal.call()));
+}
+
+impl<'s, A: Interface, T: Clock + Timer> HostFunctionPort<'s, A, T> {
+    /// A port of everything queued on `stream`; `time` bounds its parks.
+    pub fn new(stream: &'s Stream<A>, time: T) -> Self {
+        HostFunctionPort { stream, time, armed: None }
+    }
+
+    async fn sleep(&self, time: DurNs) {
+        self.time.sleep_until(self.time.monotonic_ns().after(time)).await;
+    }
+}
+
+impl<A: Interface, T: Clock + Timer> CompletionPort for HostFunctionPort<'_, A, T> {
+    type Error = Error;
+
+    fn begin(&mut self) {
+        self.armed = None;
+    }
+
+    fn query(&mut self) -> Result<bool> {
+        match &self.armed {
+            Some((number, _)) => self.stream.query_mark(*number),
+            None => self.stream.query(),
+        }
+    }
+
+    async fn block(&mut self) -> Result<()> {
+        match &self.armed {
+            Some((number, _)) => self.stream.synchronize_mark(*number),
+            None => self.stream.synchronize(),
+        }
+    }
+
+    async fn poll(&mut self) -> Result<()> {
+        if self.armed.is_none() {
+            self.stream.check_poll()?;
+        }
+        while !self.query()? {
+            self.sleep(PAUSE).await;
+        }
+        Ok(())
+    }
+
+    fn arm(&mut self) -> Result<()> {
+        let number = self.stream.mark()?;
+        let core = &self.stream.core;
+        let outstanding = core.context.host_functions.clone();
+        outstanding.fetch_add(1, Ordering::AcqRel);
+        let is_called = AtomicBool::new(false);
+        let signal = Arc::new(Signal { is_called, waker: Mutex::new(None), outstanding });
+        let data = Arc::into_raw(signal.clone()).cast_mut().cast::<c_void>();
+        let launched = core.enqueue("launch a host function", |api| {
+            // SAFETY: the stream is live, as long as its core is; `data` is valid for `called` until it
+            // was called, since it owns its signal.
+            unsafe { api.launch(core.handle, called, data) }
+        });
+        // Where the driver errs, nobody can tell whether it will call: the signal stays, and counted.
+        launched?;
+        self.armed = Some((number, signal));
+        Ok(())
+    }
+
+    async fn park(&mut self, bound: DurNs) -> Result<bool> {
+        let Some((_, signal)) = &self.armed else { return Ok(false) };
+        let mut alarm = pin!(self.sleep(bound));
+        let is_called = poll_fn(|cx| {
+            if signal.poll(cx.waker()) {
+                return Poll::Ready(true);
+            }
+            alarm.as_mut().poll(cx).map(|()| false)
+        });
+        Ok(is_called.await)
+    }
+
+    fn seen(&mut self) -> bool {
+        self.armed.as_ref().is_some_and(|(_, signal)| signal.is_called())
+    }
+
+    /// The breath of a `spin` plan: a park of 50 us, which the call ends.
+    async fn pause(&mut self) {
+        // It has no error to give.
+        let _ = self.park(PAUSE).await;
+    }
+}
+
+impl<A: Interface, T> fmt::Debug for HostFunctionPort<'_, A, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostFunctionPort")
+            .field("stream", self.stream)
+            .field("armed", &self.armed.as_ref().map(|(number, _)| number))
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,119 @@
+//! A driver library, opened at run time by its name, and its entry points.
+
+use crate::core::error::{Error, ErrorCode, Result};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use std::ffi::OsStr;
+
+/// A library that was opened. It is never unloaded: its threads may call into it, and into the
+/// program, at any time.
+#[derive(Debug)]
+pub struct Library {
+    library: core::mem::ManuallyDrop<libloading::Library>,
+    /// The name it was opened by.
+    pub(in crate::backend) name: String,
+}
+
+impl Library {
+    /// The first of `names` that can be opened.
+    ///
+    /// # Errors
+    ///
+    /// [`LibraryMissing`](ErrorCode::LibraryMissing) with what the system says of each.
+    ///
+    /// # Safety
+    ///
+    /// The libraries of these names are sound to initialise in this process.
+    pub(in crate::backend) unsafe fn open(names: &[&OsStr]) -> Result<Self> {
+        let mut refused: Vec<String> = Vec::new();
+        for name in names {
+            // SAFETY: passed on.
+            match unsafe { libloading::Library::new(name) } {
+                Ok(library) => {
+                    let name = name.to_string_lossy().into_owned();
+                    return Ok(Library { library: core::mem::ManuallyDrop::new(library), name });
+                }
+                Err(error) => refused.push(error.to_string()),
+            }
+        }
+        let names: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
+        Err(Error::new(ErrorCode::LibraryMissing, [names.join(", "), refused.join("; ")]))
+    }
+
+    /// The entry point `symbol`, if the library has it.
+    ///
+    /// # Safety
+    ///
+    /// `F` is the function pointer type of `symbol`.
+    pub(in crate::backend) unsafe fn optional<F: Copy>(&self, symbol: &str) -> Option<F> {
+        // SAFETY: passed on. The copy outlives no library, since none is unloaded.
+        unsafe { self.library.get::<F>(symbol.as_bytes()) }.ok().map(|entry| *entry)
+    }
+
+    /// The entry point `symbol`.
+    ///
+    /// # Errors
+    ///
+    /// [`SymbolMissing`](ErrorCode::SymbolMissing).
+    ///
+    /// # Safety
+    ///
+    /// As [`optional`](Self::optional).
+    pub(in crate::backend) unsafe fn required<F: Copy>(&self, symbol: &str) -> Result<F> {
+        // SAFETY: passed on.
+        unsafe { self.optional(symbol) }
+            .ok_or_else(|| Error::new(ErrorCode::SymbolMissing, [self.name.as_str(), symbol]))
+    }
+}
+
+/// A table of entry points that return a status, each by its own name, with its arguments in order.
+macro_rules! entry_points {
+    (
+        $(#[$doc:meta])* struct $table:ident;
+        required { $(fn $name:ident($($arg:ty),* $(,)?);)* }
+        optional { $(fn $extra:ident($($extra_arg:ty),* $(,)?);)* }
+    ) => {
+        $(#[$doc])*
+        #[allow(non_snake_case, reason = "the vendor's names")]
+        pub(super) struct $table {
+            $(pub(super) $name: unsafe extern "system" fn($($arg),*) -> i32,)*
+            $(pub(super) $extra: Option<unsafe extern "system" fn($($extra_arg),*) -> i32>,)*
+        }
+
+        impl $table {
+            /// Finds every entry point.
+            ///
+            /// # Errors
+            ///
+            /// [`SymbolMissing`](crate::ErrorCode::SymbolMissing) for a required one.
+            ///
+            /// # Safety
+            ///
+            /// `library` has the vendor's interface.
+            pub(super) unsafe fn load(library: &$crate::backend::mapped::Library) -> $crate::Result<Self> {
+                // SAFETY: the types are those of the vendor's header, by this function's contract.
+                unsafe {
+                    Ok($table {
+                        $($name: library.required(stringify!($name))?,)*
+                        $($extra: library.optional(stringify!($extra)),)*
+                    })
+                }
+            }
+        }
+    };
+}
+pub(in crate::backend) use entry_points;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_library_is_an_error_that_names_every_name_tried() {
+        let names = [OsStr::new("libno-such-driver.so.1"), OsStr::new("libno-such-driver.so")];
+        // SAFETY: no such library is there to be initialised.
+        let error = unsafe { Library::open(&names) }.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::LibraryMissing);
+        assert!(error.to_string().contains("libno-such-driver.so.1, libno-such-driver.so"));
+    }
+}

@@ -1,0 +1,407 @@
+//! A stream: where marks are queued and asked about.
+//!
+//! # What a mark is
+//!
+//! One batch of memory operations (the number into the slot, then a number into the doorbell), and
+//! right behind it an event without timing. The word tells that the work is done; the event is the
+//! status of that point, whatever is queued behind it.
+//!
+//! # Memory ordering
+//!
+//! The device's store comes after all memory operations that precede it on the stream, and is
+//! visible to the host as a whole ([`Width::Halves`](super::store::Width) tells of drivers that
+//! have the smaller operation only). The host reads it by an acquire load.
+
+use super::calls::Interface;
+use super::context::Context;
+use super::handle::{RawEvent, StreamHandle};
+use super::lock;
+use super::store::Store;
+use crate::backend::lease::Reclaim;
+use crate::core::doorbell::Doorbell;
+use crate::core::error::{Error, ErrorCode, Result};
+use crate::core::line::{SharedLine, Slot};
+use crate::core::pool::SlotLease;
+use crate::core::port::DeviceStream;
+use alloc::{boxed::Box, collections::VecDeque, sync::Arc};
+use core::any::Any;
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::thread::{self, ThreadId};
+
+/// A stream of a [`Device`](super::Device).
+///
+/// `Send` and `Sync`: any thread may queue and ask, except on a per-thread default stream, which
+/// refuses every thread but the one it was made on ([`ForeignThread`](ErrorCode::ForeignThread)).
+///
+/// # Dropping it
+///
+/// Waits for nothing, and makes no driver call but a status query where leased buffers wait. Stores that are queued land in memory that stays. The
+/// slot goes back to the device's pool, where it drains; behind a fault or a failed store it is retired.
+pub struct Stream<A: Interface> {
+    pub(super) core: Arc<StreamCore<A>>,
+}
+
+pub(super) struct StreamCore<A: Interface> {
+    id: u64,
+    pub(super) context: Arc<Context<A>>,
+    pub(super) handle: StreamHandle,
+    /// The only thread on which the handle means this stream.
+    thread: Option<ThreadId>,
+    line: SharedLine,
+    slot: Slot,
+    /// The device's address of the word.
+    word: u64,
+    bell: Option<Bell>,
+    /// The last issued number, and the last one whose status was seen to be done.
+    issued: AtomicU64,
+    completed: AtomicU64,
+    queue: Mutex<Queue>,
+    /// Numbers whose status was not seen to be done, each with its event, in order. Held for a few
+    /// instructions only, unlike the queue's lock, under which the driver may keep a caller waiting.
+    outstanding: Mutex<VecDeque<(u64, RawEvent)>>,
+    /// Whether the handle is ours, to be used again.
+    is_own: bool,
+    /// Keeps the stream that the handle names.
+    _owner: Option<Box<dyn Any + Send + Sync>>,
+    pub(super) reclaim: Reclaim,
+}
+
+/// The doorbell that a stream rings, and the device's address of its word there.
+pub(super) struct Bell {
+    pub(super) doorbell: Doorbell,
+    pub(super) address: u64,
+}
+
+/// What a stream is made from.
+pub(super) struct Parts {
+    pub(super) handle: StreamHandle,
+    pub(super) is_own: bool,
+    pub(super) owner: Option<Box<dyn Any + Send + Sync>>,
+    pub(super) bell: Option<Bell>,
+}
+
+/// What is held while something is queued, so that marks are queued in the order of their numbers.
+struct Queue {
+    /// There until the core is dropped.
+    lease: Option<SlotLease>,
+    /// The last number whose store the driver has taken.
+    landing: u64,
+}
+
+/// What the status of a number is asked of.
+enum Point {
+    /// It was seen to be done.
+    Done,
+    /// The event of this mark, the first at or behind the number.
+    Event { mark: u64, event: RawEvent },
+    /// The whole stream: the mark is being queued, or its event could not be recorded.
+    Stream,
+}
+
+impl<A: Interface> StreamCore<A> {
+    pub(super) fn new(
+        id: u64,
+        context: Arc<Context<A>>,
+        lease: SlotLease,
+        word: u64,
+        parts: Parts,
+    ) -> Self {
+        let last = lease.last_issued();
+        StreamCore {
+            id,
+            handle: parts.handle,
+            thread: (parts.handle == StreamHandle::PerThread).then(|| thread::current().id()),
+            line: lease.line().clone(),
+            slot: lease.slot(),
+            word,
+            bell: parts.bell,
+            issued: AtomicU64::new(last),
+            completed: AtomicU64::new(last),
+            queue: Mutex::new(Queue { lease: Some(lease), landing: last }),
+            outstanding: Mutex::default(),
+            is_own: parts.is_own,
+            _owner: parts.owner,
+            reclaim: Reclaim::new(context.leases.clone()),
+            context,
+        }
+    }
+
+    /// Refuses `call` in a forked child, behind a fault, and on a thread where the handle means
+    /// another stream.
+    pub(super) fn check(&self, call: &str) -> Result<()> {
+        self.context.home.check(call)?;
+        match self.thread {
+            Some(own) if own != thread::current().id() => {
+                Err(Error::new(ErrorCode::ForeignThread, [call]))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses `call` where what it queues would be recorded instead of run.
+    pub(super) fn check_not_captured(&self, api: &A, call: &str) -> Result<()> {
+        // SAFETY: the handle is live: it is our own, or its owner is held, or the program vouches.
+        if unsafe { api.is_capturing(self.handle) }? {
+            return Err(Error::new(ErrorCode::Captured, [call]));
+        }
+        Ok(())
+    }
+
+    /// Returns once everybody who was queueing has done so.
+    pub(super) fn pass_lock(&self) {
+        drop(lock(&self.queue));
+    }
+
+    /// Queues `work` by driver calls, in the stream's context, where nothing is captured and the
+    /// device is open.
+    pub(super) fn enqueue<T>(&self, call: &str, work: impl FnOnce(&A) -> Result<T>) -> Result<T> {
+        self.check(call)?;
+        let _queue = lock(&self.queue);
+        self.context.check_open(call)?;
+        self.context.home.within(call, |api| {
+            self.check_not_captured(api, call)?;
+            work(api)
+        })
+    }
+
+    fn queue_mark(&self, api: &A, queue: &mut Queue) -> Result<u64> {
+        self.check_not_captured(api, "mark")?;
+        let event = self.context.events.take(api)?;
+        let number = queue.lease.as_mut().expect("there while the core is").issue();
+        self.issued.store(number, Ordering::Release);
+        let queued = self.queue_store(api, number).and_then(|()| {
+            queue.landing = number;
+            // SAFETY: both handles are live, the stream's as in `check_not_captured`, the event's since
+            // the pool destroys events only where no stream is left.
+            unsafe { api.record(event, self.handle) }
+        });
+        if let Err(error) = queued {
+            self.context.events.give_back([event]);
+            return Err(error);
+        }
+        lock(&self.outstanding).push_back((number, event));
+        if self.context.flush_marks {
+            // SAFETY: as above.
+            unsafe { api.query_event(event) }?;
+        }
+        Ok(number)
+    }
+
+    fn queue_store(&self, api: &A, number: u64) -> Result<()> {
+        let Some(form) = self.context.form else { return Ok(()) };
+        let word = Store { address: self.word, value: number };
+        let rung = self
+            .bell
+            .as_ref()
+            .map(|bell| Store { address: bell.address, value: bell.doorbell.next_number() });
+        let both = [word, rung.unwrap_or(word)];
+        let stores = if rung.is_some() { &both[..] } else { &both[..1] };
+        // SAFETY: the handle is live. The word is of a line of this context, which stays until the
+        // context has settled: pages are freed at its close alone, and there only where no stream
+        // and no pool holds a line of theirs. The same holds for the doorbell's line.
+        unsafe { api.store(self.handle, form, stores) }
+    }
+
+    /// The status of `number` was seen to be done, and so that of every smaller one.
+    fn settle(&self, number: u64) {
+        let mut outstanding = lock(&self.outstanding);
+        let done = outstanding.partition_point(|(mark, _)| *mark <= number);
+        // The events' lock is taken inside this one, here and nowhere the other way round.
+        self.context.events.give_back(outstanding.drain(..done).map(|(_, event)| event));
+        self.completed.fetch_max(number, Ordering::Release);
+        if self.context.form.is_none() {
+            // No device stores it; the host does, so that the slot drains like any other. Under the
+            // lock: a smaller number cannot come later.
+            let line = (*self.line).as_ref();
+            line.store(self.slot, line.load(self.slot).max(number));
+        }
+    }
+
+    /// What to ask about `number`.
+    fn point_of(&self, number: u64) -> Result<Point> {
+        let issued = self.issued.load(Ordering::Acquire);
+        if number > issued {
+            return Err(Error::never_issued(number, self.slot, issued));
+        }
+        let outstanding = lock(&self.outstanding);
+        let at = outstanding.partition_point(|(mark, _)| *mark < number);
+        if let Some((mark, event)) = outstanding.get(at) {
+            return Ok(Point::Event { mark: *mark, event: *event });
+        }
+        // Under the lock: who takes a mark out of the list has said first that it is completed.
+        let is_done = number <= self.completed.load(Ordering::Acquire);
+        Ok(if is_done { Point::Done } else { Point::Stream })
+    }
+}
+
+impl<A: Interface> DeviceStream for StreamCore<A> {
+    fn line(&self) -> &SharedLine {
+        &self.line
+    }
+
+    fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    fn query(&self) -> Result<bool> {
+        self.check("query")?;
+        let queued = self.issued.load(Ordering::Acquire);
+        let is_done = self.context.home.within("query", |api| {
+            // SAFETY: the handle is live, as in `check_not_captured`.
+            unsafe { Ok(!api.is_capturing(self.handle)? && api.query_stream(self.handle)?) }
+        })?;
+        if is_done && queued > self.completed.load(Ordering::Relaxed) {
+            self.settle(queued);
+        }
+        Ok(is_done)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.check("synchronize")?;
+        let queued = self.issued.load(Ordering::Acquire);
+        self.context.home.within("synchronize", |api| {
+            self.check_not_captured(api, "synchronize")?;
+            // SAFETY: the handle is live, as in `check_not_captured`.
+            unsafe { api.synchronize_stream(self.handle) }
+        })?;
+        self.settle(queued);
+        Ok(())
+    }
+
+    fn check_poll(&self) -> Result<()> {
+        self.check("poll")?;
+        self.context.home.within("poll", |api| self.check_not_captured(api, "poll"))
+    }
+
+    fn mark(&self) -> Result<u64> {
+        self.check("mark")?;
+        let mut queue = lock(&self.queue);
+        self.context.check_open("mark")?;
+        self.context.home.within("mark", |api| self.queue_mark(api, &mut queue))
+    }
+
+    fn query_mark(&self, number: u64) -> Result<bool> {
+        self.context.home.check("query_mark")?;
+        let (mark, event) = match self.point_of(number)? {
+            Point::Done => return Ok(true),
+            Point::Stream => return self.query(),
+            Point::Event { mark, event } => (mark, event),
+        };
+        // No lock is held: a status call may take long. The event lives as long as a stream does.
+        let home = &self.context.home;
+        // SAFETY: the event is live, as in `queue_mark`.
+        let is_done = home.within("query_mark", |api| unsafe { api.query_event(event) })?;
+        if is_done {
+            self.settle(mark);
+        }
+        Ok(is_done)
+    }
+
+    fn synchronize_mark(&self, number: u64) -> Result<()> {
+        self.context.home.check("synchronize_mark")?;
+        let (mark, event) = match self.point_of(number)? {
+            Point::Done => return Ok(()),
+            Point::Stream => return self.synchronize(),
+            Point::Event { mark, event } => (mark, event),
+        };
+        let home = &self.context.home;
+        // SAFETY: the event is live, as in `queue_mark`.
+        home.within("synchronize_mark", |api| unsafe { api.synchronize_event(event) })?;
+        self.settle(mark);
+        Ok(())
+    }
+}
+
+impl<A: Interface> Drop for StreamCore<A> {
+    fn drop(&mut self) {
+        if self.context.home.is_forked() {
+            // The locks may be held by threads that this process does not have.
+            let queue = self.queue.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+            core::mem::forget((queue.lease.take(), self._owner.take()));
+            return;
+        }
+        // Nobody can ask later. What is not known to be done now is leaked and counted.
+        self.reclaim.finish(|number| self.query_mark(number));
+        let outstanding = core::mem::take(&mut *lock(&self.outstanding));
+        self.context.events.give_back(outstanding.into_iter().map(|(_, event)| event));
+        let queue = self.queue.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let lease = queue.lease.take();
+        if let Some(lease) = lease {
+            let last = lease.last_issued();
+            // Not taken by the driver, or passed by the status and not there.
+            let lost = last > queue.landing
+                || (*self.completed.get_mut() >= last
+                    && (*self.line).as_ref().load(self.slot) < last);
+            self.context.give_slot_back(lease, lost);
+        }
+        if self.is_own {
+            self.context.give_stream_back(self.handle);
+        }
+        self.context.forget_stream(self.id);
+    }
+}
+
+impl<A: Interface> Stream<A> {
+    /// The driver's handle, to queue work of the program's own on it.
+    ///
+    /// The handle of a stream that the device made is used again for another stream once this one
+    /// is dropped: nothing may be queued on it then.
+    #[must_use]
+    pub fn handle(&self) -> StreamHandle {
+        self.core.handle
+    }
+}
+
+impl<A: Interface> Drop for Stream<A> {
+    fn drop(&mut self) {
+        self.core.context.part_with(&self.core);
+    }
+}
+
+impl<A: Interface> DeviceStream for Stream<A> {
+    fn line(&self) -> &SharedLine {
+        self.core.line()
+    }
+
+    fn slot(&self) -> Slot {
+        self.core.slot()
+    }
+
+    fn query(&self) -> Result<bool> {
+        self.core.query()
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.core.synchronize()
+    }
+
+    fn check_poll(&self) -> Result<()> {
+        self.core.check_poll()
+    }
+
+    fn mark(&self) -> Result<u64> {
+        self.core.mark()
+    }
+
+    fn query_mark(&self, number: u64) -> Result<bool> {
+        self.core.query_mark(number)
+    }
+
+    fn synchronize_mark(&self, number: u64) -> Result<()> {
+        self.core.synchronize_mark(number)
+    }
+}
+
+impl<A: Interface> fmt::Debug for Stream<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream")
+            .field("handle", &self.core.handle)
+            .field("slot", &self.core.slot)
+            .field("issued", &self.core.issued)
+            .field("completed", &self.core.completed)
+            .field("fault", &self.core.context.home.fault())
+            .finish_non_exhaustive()
+    }
+}

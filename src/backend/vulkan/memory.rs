@@ -1,0 +1,213 @@
+//! Buffers with memory of their own.
+//!
+//! Everything here is one `VkBuffer` bound to one `VkDeviceMemory`: whole pages, never a part of
+//! somebody else's. Drivers limit how many there are (`maxMemoryAllocationCount`, at least 4096),
+//! which is far above what lines and pinned buffers need, since both are kept and used again.
+
+use super::gpu::Gpu;
+use super::status::unsupported;
+use crate::core::error::Result;
+use alloc::format;
+use ash::vk;
+use core::ptr::NonNull;
+
+/// What all sizes are a multiple of.
+pub(super) const PAGE: u64 = 4096;
+
+/// What an allocation is for, which says what kinds of memory serve it, the best first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Use {
+    /// The host reads what the device wrote: mapped and coherent, cached where there is such memory.
+    HostReads,
+    /// The device alone uses it.
+    DeviceOnly,
+}
+
+impl Use {
+    fn wanted(self) -> &'static [vk::MemoryPropertyFlags] {
+        use vk::MemoryPropertyFlags as Flags;
+        const COHERENT: Flags =
+            Flags::from_raw(Flags::HOST_VISIBLE.as_raw() | Flags::HOST_COHERENT.as_raw());
+        const LOCAL: Flags = Flags::DEVICE_LOCAL;
+        const ANY: Flags = Flags::empty();
+        const CACHED: Flags = Flags::from_raw(COHERENT.as_raw() | Flags::HOST_CACHED.as_raw());
+        match self {
+            Use::HostReads => &[CACHED, COHERENT],
+            Use::DeviceOnly => &[LOCAL, ANY],
+        }
+    }
+
+    fn usage(self) -> vk::BufferUsageFlags {
+        let copies = vk::BufferUsageFlags::TRANSFER_SRC | vk::BufferUsageFlags::TRANSFER_DST;
+        match self {
+            Use::HostReads => copies,
+            Use::DeviceOnly => copies | vk::BufferUsageFlags::STORAGE_BUFFER,
+        }
+    }
+}
+
+/// A buffer, its memory, and where the host sees it.
+pub(super) struct Allocation {
+    pub(super) buffer: vk::Buffer,
+    pub(super) bytes: u64,
+    pub(super) kind: Use,
+    memory: vk::DeviceMemory,
+    address: Option<NonNull<u8>>,
+}
+
+// SAFETY: the handles are numbers. The address is that of a mapping, which belongs to no thread; who
+// reads and writes there is for the owner of the allocation to say.
+unsafe impl Send for Allocation {}
+// SAFETY: as above; nothing here changes through a shared reference.
+unsafe impl Sync for Allocation {}
+
+impl Allocation {
+    /// `bytes` (a multiple of the page's) for `kind`; what the host sees of them is zero.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` without a kind of memory that serves, and those of the Vulkan calls; nothing is
+    /// left behind then.
+    pub(super) fn new(gpu: &Gpu, bytes: u64, kind: Use) -> Result<Self> {
+        debug_assert!(bytes > 0 && bytes % PAGE == 0);
+        let info = vk::BufferCreateInfo::default().size(bytes).usage(kind.usage());
+        // SAFETY: the device is valid, the size is not 0, and the usage and sharing mode (exclusive)
+        // need no feature.
+        let buffer =
+            gpu.checked("vkCreateBuffer", unsafe { gpu.device.create_buffer(&info, None) })?;
+        let memory = match Self::memory_for(gpu, buffer, kind) {
+            Ok(memory) => memory,
+            Err(error) => {
+                // SAFETY: the buffer was just made here and nothing uses it.
+                unsafe { gpu.device.destroy_buffer(buffer, None) };
+                return Err(error);
+            }
+        };
+        let mut made = Allocation { buffer, bytes, kind, memory, address: None };
+        match made.bind_and_map(gpu) {
+            Ok(()) => Ok(made),
+            Err(error) => {
+                // SAFETY: just made here; nothing uses it.
+                unsafe { made.destroy(gpu) };
+                Err(error)
+            }
+        }
+    }
+
+    fn memory_for(gpu: &Gpu, buffer: vk::Buffer, kind: Use) -> Result<vk::DeviceMemory> {
+        // SAFETY: the buffer is one of this device.
+        let needs = unsafe { gpu.device.get_buffer_memory_requirements(buffer) };
+        let Some(index) = choose(&gpu.memory, needs.memory_type_bits, kind.wanted()) else {
+            let why = format!("no memory type of {} is host-visible and coherent", gpu.name);
+            return Err(unsupported("memory for a completion line", why));
+        };
+        let info =
+            vk::MemoryAllocateInfo::default().allocation_size(needs.size).memory_type_index(index);
+        // SAFETY: the size is not 0 and the type is one of this device. Types that need a feature
+        // are never chosen.
+        gpu.checked("vkAllocateMemory", unsafe { gpu.device.allocate_memory(&info, None) })
+    }
+
+    fn bind_and_map(&mut self, gpu: &Gpu) -> Result<()> {
+        // SAFETY: both are new and of this device, the buffer is unbound, and offset 0 has every
+        // alignment; the memory is as large as the buffer requires.
+        let bound = unsafe { gpu.device.bind_buffer_memory(self.buffer, self.memory, 0) };
+        gpu.checked("vkBindBufferMemory", bound)?;
+        if self.kind == Use::DeviceOnly {
+            return Ok(());
+        }
+        let flags = vk::MemoryMapFlags::empty();
+        // SAFETY: the memory is host-visible, as chosen, and not mapped yet; the range lies within
+        // the allocation, which is at least as large as the buffer.
+        let mapped = unsafe { gpu.device.map_memory(self.memory, 0, self.bytes, flags) };
+        let address = gpu.checked("vkMapMemory", mapped)?.cast::<u8>();
+        let length = usize::try_from(self.bytes).expect("what is mapped fits the address space");
+        // SAFETY: the mapping is valid for writes of this length, and neither the device nor another
+        // thread uses this memory yet.
+        unsafe { address.write_bytes(0, length) };
+        self.address = NonNull::new(address);
+        Ok(())
+    }
+
+    /// Where the host sees it.
+    ///
+    /// # Panics
+    ///
+    /// Where it does not.
+    pub(super) fn address(&self) -> NonNull<u8> {
+        self.address.expect("the device alone uses this memory")
+    }
+
+    /// Frees it.
+    ///
+    /// # Safety
+    ///
+    /// `gpu` made it, no submission that is not complete uses the buffer, and nobody keeps a
+    /// reference into the mapping.
+    pub(super) unsafe fn destroy(self, gpu: &Gpu) {
+        // SAFETY: promised by the caller. Freeing memory unmaps it (`vkFreeMemory`).
+        unsafe {
+            gpu.device.destroy_buffer(self.buffer, None);
+            gpu.device.free_memory(self.memory, None);
+        }
+    }
+}
+
+/// The first type of memory allowed by `bits` that has all of `wanted[0]`, or of `wanted[1]`, and so on.
+fn choose(
+    memory: &vk::PhysicalDeviceMemoryProperties,
+    bits: u32,
+    wanted: &[vk::MemoryPropertyFlags],
+) -> Option<u32> {
+    use vk::MemoryPropertyFlags as Flags;
+    // Each needs a feature, or an image, that nobody asked for.
+    let never = Flags::DEVICE_COHERENT_AMD
+        | Flags::DEVICE_UNCACHED_AMD
+        | Flags::PROTECTED
+        | Flags::LAZILY_ALLOCATED;
+    let types = &memory.memory_types[..memory.memory_type_count as usize];
+    wanted.iter().find_map(|&wanted| {
+        let serves = |(index, kind): &(u32, &vk::MemoryType)| {
+            let flags = kind.property_flags;
+            bits >> index & 1 == 1 && flags.contains(wanted) && !flags.intersects(never)
+        };
+        (0..).zip(types).find(serves).map(|(index, _)| index)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vk::MemoryPropertyFlags as Flags;
+
+    fn memory(flags: &[Flags]) -> vk::PhysicalDeviceMemoryProperties {
+        let mut memory = vk::PhysicalDeviceMemoryProperties::default();
+        memory.memory_type_count = flags.len() as u32;
+        for (kind, &flags) in memory.memory_types.iter_mut().zip(flags) {
+            kind.property_flags = flags;
+        }
+        memory
+    }
+
+    #[test]
+    fn cached_coherent_memory_comes_before_coherent_and_nothing_else_serves_the_host() {
+        let coherent = Flags::HOST_VISIBLE | Flags::HOST_COHERENT;
+        let types = memory(&[
+            Flags::DEVICE_LOCAL,
+            Flags::HOST_VISIBLE | Flags::HOST_CACHED,
+            coherent | Flags::HOST_CACHED | Flags::DEVICE_COHERENT_AMD,
+            coherent,
+            coherent | Flags::HOST_CACHED,
+        ]);
+        let choose = |bits| choose(&types, bits, Use::HostReads.wanted());
+        assert_eq!(choose(0b11111), Some(4));
+        assert_eq!(choose(0b01111), Some(3));
+        assert_eq!(choose(0b00111), None, "uncoherent, or of a feature that is off");
+    }
+
+    #[test]
+    fn a_device_without_memory_of_its_own_takes_what_there_is() {
+        let types = memory(&[Flags::HOST_VISIBLE | Flags::HOST_COHERENT]);
+        assert_eq!(choose(&types, 1, Use::DeviceOnly.wanted()), Some(0));
+    }
+}

@@ -1,0 +1,83 @@
+//! Streams of the crate `cudarc`, whose own loader finds the test driver.
+//!
+//! That loader looks where the system's does, so each test runs again as a child whose library path has the
+//! test driver under the vendor's names.
+
+use backend_tests::{Watchdog, thread_port, wait_by};
+use driver_core::Control;
+use gpu_async_reactor::DeviceStream;
+use gpu_async_reactor::backend::cuda::CudaDriver;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+const FOLDER: &str = "BACKEND_TESTS_LIBRARY_FOLDER";
+
+/// Whether this is the child; the parent runs it.
+fn is_child(test: &str) -> bool {
+    if std::env::var_os(FOLDER).is_some() {
+        return true;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("libcuda.so.1");
+    std::fs::copy(driver_core::library("cuda_driver"), &library).unwrap();
+    symlink(&library, folder.path().join("libcuda.so")).unwrap();
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env("LD_LIBRARY_PATH", folder.path())
+        .env(FOLDER, folder.path())
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&child.stdout).into_owned()
+        + &String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success(), "{told}");
+    assert!(told.contains("1 passed"), "{told}");
+    false
+}
+
+fn control() -> Control {
+    let folder = std::path::PathBuf::from(std::env::var_os(FOLDER).unwrap());
+    Control::open(folder.join("libcuda.so.1"))
+}
+
+#[test]
+fn a_stream_of_cudarc_is_awaited_and_kept_by_its_owner() {
+    if !is_child("a_stream_of_cudarc_is_awaited_and_kept_by_its_owner") {
+        return;
+    }
+    let _watchdog = Watchdog::new();
+    let control = control();
+    let context = cudarc::driver::CudaContext::new(0).unwrap();
+    let theirs = context.new_stream().unwrap();
+    let device = CudaDriver::load().unwrap().device(0).unwrap();
+    let stream = device.stream_of_cudarc(theirs.clone(), None).unwrap();
+    let source: Vec<u32> = (0..1000).collect();
+    for text in ["poll", "spin:backstop_us=1000", "block"] {
+        let memory = theirs.clone_htod(&source).unwrap();
+        let mut port = thread_port(&stream);
+        let ticket = port.mark().unwrap();
+        wait_by(text, &mut port.at(ticket)).unwrap();
+        assert_eq!(theirs.clone_dtoh(&memory).unwrap(), source);
+    }
+    // The stream is theirs and ours: it goes with the last of both.
+    let number = stream.mark().unwrap();
+    drop(theirs);
+    stream.synchronize_mark(number).unwrap();
+    let number = stream.mark().unwrap();
+    stream.synchronize_mark(number).unwrap();
+    drop(stream);
+    assert!(device.close().unwrap().released);
+    assert_eq!(control.violations(), [""; 0]);
+}
+
+#[test]
+fn the_driver_is_found_by_its_own_name() {
+    if !is_child("the_driver_is_found_by_its_own_name") {
+        return;
+    }
+    let control = control();
+    control.version(13_000);
+    let driver = CudaDriver::load().unwrap();
+    assert_eq!((driver.library().unwrap(), driver.version().unwrap()), ("libcuda.so.1", (13, 0)));
+    assert_eq!(driver.devices().unwrap(), 1);
+    assert!(!driver.device_name(0).unwrap().is_empty());
+}

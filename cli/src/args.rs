@@ -3,6 +3,7 @@
 use crate::units::{Jitter, parse_jitter, parse_work};
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use gpu_async_reactor::DurNs;
+use serde::Serialize;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -85,7 +86,7 @@ pub struct BenchArgs {
     /// How many ready tasks run beside the waits, each poll about 1 us of arithmetic.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = value_parser!(u32).range(0..=10_000), allow_hyphen_values = true)]
     pub load: u32,
-    /// The device that works; this build has: software, vulkan.
+    /// The device that works; this build has: software, vulkan, cuda, hip.
     #[arg(long, value_name = "NAME", default_value = "software", hide_possible_values = true)]
     pub device: Device,
     /// Of the random lengths of work: the same seed, the same lengths, for each plan.
@@ -100,10 +101,15 @@ pub struct BenchArgs {
 }
 
 /// The devices of this build.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Device {
     /// The embedded one: threads that take the time they are told to.
     Software,
+    /// The first device of NVIDIA's driver, which fills memory for as long as is asked.
+    Cuda,
+    /// The first device of AMD's runtime, which fills memory for as long as is asked.
+    Hip,
     /// The first suitable Vulkan device, which fills memory for as long as is asked.
     Vulkan,
 }
@@ -114,6 +120,8 @@ impl Device {
     pub fn name(self) -> &'static str {
         match self {
             Device::Software => "software",
+            Device::Cuda => "cuda",
+            Device::Hip => "hip",
             Device::Vulkan => "vulkan",
         }
     }

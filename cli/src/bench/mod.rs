@@ -24,7 +24,7 @@ use report::{Report, Row};
 use std::cell::Cell;
 use std::io::Write;
 use std::rc::Rc;
-use subject::{Software, Subject, Vulkan};
+use subject::{CudaSubject, HipSubject, Software, Subject, Vulkan};
 use summary::Summary;
 use work::Workload;
 
@@ -55,6 +55,14 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<(), Failure> {
         Device::Software => {
             let device = Software::open().map_err(Failure::Failed)?;
             asked.on(&device, None)?
+        }
+        Device::Cuda => {
+            let device = CudaSubject::cuda(args.work).map_err(Failure::Failed)?;
+            asked.on(&device, Some(device.name()))?
+        }
+        Device::Hip => {
+            let device = HipSubject::hip(args.work).map_err(Failure::Failed)?;
+            asked.on(&device, Some(device.name()))?
         }
         Device::Vulkan => {
             let device = Vulkan::open(args.work).map_err(Failure::Failed)?;

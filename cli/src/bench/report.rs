@@ -2,7 +2,7 @@
 
 use super::measure::Counts;
 use super::summary::Summary;
-use crate::args::BenchArgs;
+use crate::args::{BenchArgs, Device};
 use crate::failure::Warning;
 use gpu_async_reactor::{ExecutorKind, Resolved, Setting};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use serde::Serialize;
 #[derive(Serialize, Clone, PartialEq, Debug)]
 pub struct Report {
     /// The device that was asked for.
-    pub device: &'static str,
+    pub device: Device,
     /// The name that its driver gives it; null for the software device.
     pub device_name: Option<String>,
     /// The running executor, and what it is a fallback from.
@@ -67,7 +67,7 @@ impl Report {
         counts: Counts,
     ) -> Self {
         Report {
-            device: args.device.name(),
+            device: args.device,
             device_name: device_name.map(String::from),
             executor: executor.label(),
             work_ns: args.work.0,

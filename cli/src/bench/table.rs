@@ -34,6 +34,10 @@ The device fills memory as often as takes the asked time, measured before. It wr
 the work and before it stores the word; comparing its clock with the host's is off by microseconds at most.
 A device in software, such as llvmpipe, fills on threads of the host, which need cores of their own.";
 
+const MAPPED_NOTE: &str = "\
+The device fills memory as often as takes the asked time, measured before. The end of the work is when a thread
+of its own, which takes a core, saw the word: it is as late as a cache line takes from the device.";
+
 const FILLER_NOTE: &str = "\
 polls     polls of the ready tasks beside the wait, a wait; CPU includes them
 filled    the time within these polls, as a share of the time of the wait";
@@ -56,8 +60,12 @@ impl Report {
             if self.load > 0 {
                 writeln!(out, "{FILLER_NOTE}")?;
             }
-            let software = self.device == Device::Software.name();
-            writeln!(out, "\n{}", if software { SOFTWARE_NOTE } else { VULKAN_NOTE })?;
+            let note = match self.device {
+                Device::Software => SOFTWARE_NOTE,
+                Device::Cuda | Device::Hip => MAPPED_NOTE,
+                Device::Vulkan => VULKAN_NOTE,
+            };
+            writeln!(out, "\n{note}")?;
             self.warnings.iter().try_for_each(|warning| {
                 writeln!(out)?;
                 warning.write_text(out)
@@ -78,7 +86,7 @@ impl Report {
             self.waits,
             time(DurNs(self.work_ns)),
             percent(self.jitter),
-            self.device,
+            self.device.name(),
             self.warm_up,
             self.executor,
         )

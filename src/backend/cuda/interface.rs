@@ -385,6 +385,37 @@ impl Calls for Cuda {
         let status = unsafe { (self.entry.cuMemcpyDtoHAsync_v2)(to, from, bytes, stream.as_raw()) };
         self.check("cuMemcpyDtoHAsync", status)
     }
+
+    unsafe fn copy_to_device(
+        &self,
+        stream: StreamHandle,
+        to: u64,
+        from: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<()> {
+        let from = from.as_ptr().cast_const().cast();
+        // SAFETY: the stream is live, both sides are that long and unused, says the caller.
+        let status = unsafe { (self.entry.cuMemcpyHtoDAsync_v2)(to, from, bytes, stream.as_raw()) };
+        self.check("cuMemcpyHtoDAsync", status)
+    }
+
+    unsafe fn fill(&self, stream: StreamHandle, to: u64, value: u8, bytes: usize) -> Result<()> {
+        // SAFETY: the stream is live and the memory that long, says the caller.
+        let status = unsafe { (self.entry.cuMemsetD8Async)(to, value, bytes, stream.as_raw()) };
+        self.check("cuMemsetD8Async", status)
+    }
+
+    fn allocate_device(&self, bytes: usize) -> Result<u64> {
+        let mut memory = 0;
+        // SAFETY: `memory` outlives the call; the context is current.
+        let status = unsafe { (self.entry.cuMemAlloc_v2)(&raw mut memory, bytes) };
+        self.check("cuMemAlloc", status).map(|()| memory)
+    }
+
+    unsafe fn free_device(&self, memory: u64) -> Result<()> {
+        // SAFETY: from `cuMemAlloc`, freed once and used by nobody, says the caller.
+        self.check("cuMemFree", unsafe { (self.entry.cuMemFree_v2)(memory) })
+    }
 }
 
 /// The memory operations of one mark: at most two stores of two halves each.

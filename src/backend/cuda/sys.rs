@@ -113,7 +113,11 @@ entry_points! {
         fn cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
         fn cuMemHostGetDevicePointer_v2(*mut u64, *mut c_void, c_uint);
         fn cuMemFreeHost(*mut c_void);
+        fn cuMemAlloc_v2(*mut u64, usize);
+        fn cuMemFree_v2(u64);
         fn cuMemcpyDtoHAsync_v2(*mut c_void, u64, usize, Handle);
+        fn cuMemcpyHtoDAsync_v2(u64, *const c_void, usize, Handle);
+        fn cuMemsetD8Async(u64, u8, usize, Handle);
         fn cuStreamCreate(*mut Handle, c_uint);
         fn cuStreamDestroy_v2(Handle);
         fn cuStreamGetCtx(Handle, *mut Handle);

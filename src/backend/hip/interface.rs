@@ -339,6 +339,38 @@ impl Calls for Hip {
         let status = unsafe { (self.entry.hipMemcpyDtoHAsync)(to, from, bytes, raw(stream)) };
         self.check("hipMemcpyDtoHAsync", status)
     }
+
+    unsafe fn copy_to_device(
+        &self,
+        stream: StreamHandle,
+        to: u64,
+        from: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<()> {
+        let (to, from) = (pointer(to), from.as_ptr().cast());
+        // SAFETY: the stream is live, both sides are that long and unused, says the caller.
+        let status = unsafe { (self.entry.hipMemcpyHtoDAsync)(to, from, bytes, raw(stream)) };
+        self.check("hipMemcpyHtoDAsync", status)
+    }
+
+    unsafe fn fill(&self, stream: StreamHandle, to: u64, value: u8, bytes: usize) -> Result<()> {
+        let (to, value) = (pointer(to), c_int::from(value));
+        // SAFETY: the stream is live and the memory that long, says the caller.
+        let status = unsafe { (self.entry.hipMemsetAsync)(to, value, bytes, raw(stream)) };
+        self.check("hipMemsetAsync", status)
+    }
+
+    fn allocate_device(&self, bytes: usize) -> Result<u64> {
+        let mut memory = ptr::null_mut();
+        // SAFETY: `memory` outlives the call; the device is current.
+        let status = unsafe { (self.entry.hipMalloc)(&raw mut memory, bytes) };
+        self.check("hipMalloc", status).map(|()| memory.addr() as u64)
+    }
+
+    unsafe fn free_device(&self, memory: u64) -> Result<()> {
+        // SAFETY: from `hipMalloc`, freed once and used by nobody, says the caller.
+        self.check("hipFree", unsafe { (self.entry.hipFree)(pointer(memory)) })
+    }
 }
 
 impl fmt::Debug for Hip {

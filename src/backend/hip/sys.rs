@@ -67,7 +67,11 @@ entry_points! {
         fn hipHostMalloc(*mut *mut c_void, usize, c_uint);
         fn hipHostGetDevicePointer(*mut *mut c_void, *mut c_void, c_uint);
         fn hipHostFree(*mut c_void);
+        fn hipMalloc(*mut *mut c_void, usize);
+        fn hipFree(*mut c_void);
         fn hipMemcpyDtoHAsync(*mut c_void, *mut c_void, usize, Handle);
+        fn hipMemcpyHtoDAsync(*mut c_void, *mut c_void, usize, Handle);
+        fn hipMemsetAsync(*mut c_void, c_int, usize, Handle);
         fn hipStreamCreateWithFlags(*mut Handle, c_uint);
         fn hipStreamDestroy(Handle);
         fn hipStreamIsCapturing(Handle, *mut c_int);

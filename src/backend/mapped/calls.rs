@@ -194,4 +194,35 @@ pub trait Calls: fmt::Debug + Send + Sync + Sized + 'static {
         from: u64,
         bytes: usize,
     ) -> Result<()>;
+
+    /// Queues a copy of `bytes` from page-locked memory `from` into device memory `to`.
+    ///
+    /// # Safety
+    ///
+    /// As `context_of`; `to` is `bytes` long, `from` as well, and nobody writes `from` until the copy is
+    /// done.
+    unsafe fn copy_to_device(
+        &self,
+        stream: StreamHandle,
+        to: u64,
+        from: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<()>;
+
+    /// Queues a fill of `bytes` of device memory `to` with `value`.
+    ///
+    /// # Safety
+    ///
+    /// As `context_of`; `to` is `bytes` long.
+    unsafe fn fill(&self, stream: StreamHandle, to: u64, value: u8, bytes: usize) -> Result<()>;
+
+    /// Device memory: its address.
+    fn allocate_device(&self, bytes: usize) -> Result<u64>;
+
+    /// Frees device memory. May synchronise.
+    ///
+    /// # Safety
+    ///
+    /// `memory` is from `allocate_device` of this context, not freed yet, and no queued work uses it.
+    unsafe fn free_device(&self, memory: u64) -> Result<()>;
 }

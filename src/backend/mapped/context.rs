@@ -14,6 +14,7 @@ use super::events::Events;
 use super::handle::StreamHandle;
 use super::home::Home;
 use super::lock;
+use super::memory::MemoryPool;
 use super::page::Pages;
 use super::pinned::PinnedPool;
 use super::probe;
@@ -62,6 +63,7 @@ pub(super) struct Context<A: Interface> {
     pub(super) pages: Arc<Pages<A>>,
     pub(super) events: Events,
     pub(super) pinned: PinnedPool,
+    pub(super) memory: MemoryPool,
     pub(super) leases: Arc<LeaseCounts>,
     slots: Mutex<SlotPool<LineMaker>>,
     streams: Mutex<HashMap<u64, Weak<StreamCore<A>>>>,
@@ -101,6 +103,7 @@ impl<A: Interface> Context<A> {
             pages,
             events: Events::default(),
             pinned: PinnedPool::default(),
+            memory: MemoryPool::default(),
             leases: Arc::default(),
             slots: Mutex::new(SlotPool::new(make_line)),
             streams: Mutex::new(HashMap::new()),
@@ -245,11 +248,14 @@ impl<A: Interface> Context<A> {
         self.sweep_orphans(usize::MAX);
         // What the slots' numbers were waiting for has landed; the pool lets go of its lines.
         lock(&self.slots).let_go();
-        // SAFETY: settled above, and nothing was queued since into memory that nobody holds.
-        let (pages_freed, pages_leaked) = unsafe { self.pages.free_unused() };
+        // SAFETY: settled above, and nothing was queued since for what nobody holds.
+        let (memory_freed, memory_leaked) = unsafe { self.memory.free_unused(&self.home) };
         // SAFETY: the same.
         let (pinned_freed, pinned_leaked) = unsafe { self.pinned.free_unused(&self.home) };
-        let leaked_now = pages_leaked + pinned_leaked;
+        // Last: what was freed before may have held lines.
+        // SAFETY: the same.
+        let (pages_freed, pages_leaked) = unsafe { self.pages.free_unused() };
+        let leaked_now = pages_leaked + pinned_leaked + memory_leaked;
         let leaked = self.leaked.fetch_add(leaked_now, Ordering::Relaxed) + leaked_now;
         let streams = self.live_streams().len();
         if streams == 0 {
@@ -261,12 +267,12 @@ impl<A: Interface> Context<A> {
                 self.count_failure(result);
             }
         }
-        let held = self.pages.count() + self.pinned.in_use();
+        let held = self.pages.count() + self.pinned.in_use() + self.memory.in_use();
         if streams == 0 && held == 0 && leaked == 0 {
             self.release();
         }
         let released = self.released.load(Ordering::Acquire);
-        let freed = pages_freed + pinned_freed;
+        let freed = pages_freed + pinned_freed + memory_freed;
         Ok(CloseReport { freed, held, leaked, streams, released, unsettled: None })
     }
 

@@ -3,6 +3,7 @@
 use super::calls::Interface;
 use super::context::Context;
 use super::handle::StreamHandle;
+use super::memory::DeviceMemory;
 use super::pinned::PinnedBuffer;
 use super::store::Form;
 use super::stream::{Bell, Parts, Stream, StreamCore};
@@ -220,6 +221,16 @@ impl<A: Interface> Device<A> {
     pub fn pinned(&self, bytes: usize) -> Result<PinnedBuffer<A>> {
         self.check("pinned")?;
         PinnedBuffer::allocate(self.context.clone(), bytes)
+    }
+
+    /// Memory of the device's own, of at least one byte; its contents are unspecified.
+    ///
+    /// # Errors
+    ///
+    /// As [`stream`](Self::stream).
+    pub fn memory(&self, bytes: usize) -> Result<DeviceMemory<A>> {
+        self.check("memory")?;
+        DeviceMemory::allocate(self.context.clone(), bytes)
     }
 
     /// Whether a store behind work really lands, as the start-up probe saw it.

@@ -21,6 +21,7 @@ mod home;
 mod host_function;
 mod lease;
 mod library;
+mod memory;
 mod page;
 mod pinned;
 mod probe;
@@ -37,11 +38,12 @@ pub(in crate::backend) use handle::RawEvent;
 pub use handle::{Created, StreamHandle};
 pub use host_function::HostFunctionPort;
 pub(in crate::backend) use library::{Library, entry_points};
+pub use memory::DeviceMemory;
 pub use page::{MappedLine, PAGE_BYTES};
 pub use pinned::PinnedBuffer;
 pub use store::{Form, Width};
 pub(in crate::backend) use store::{Forms, Store, halves};
-pub use stream::Stream;
+pub use stream::{Stream, StreamCalls};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

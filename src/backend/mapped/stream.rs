@@ -61,11 +61,44 @@ pub(super) struct StreamCore<A: Interface> {
     /// Numbers whose status was not seen to be done, each with its event, in order. Held for a few
     /// instructions only, unlike the queue's lock, under which the driver may keep a caller waiting.
     outstanding: Mutex<VecDeque<(u64, RawEvent)>>,
+    calls: CallCounter,
     /// Whether the handle is ours, to be used again.
     is_own: bool,
     /// Keeps the stream that the handle names.
     _owner: Option<Box<dyn Any + Send + Sync>>,
     pub(super) reclaim: Reclaim,
+}
+
+/// How often a driver was asked through one stream. Each is a few driver calls: the context and the capture
+/// mode are changed and put back around it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct StreamCalls {
+    /// Status queries, of everything or of a mark that was not known to be done.
+    pub queries: u64,
+    /// Marks, each a batch of stores and an event.
+    pub marks: u64,
+    /// Blocking waits.
+    pub synchronizes: u64,
+}
+
+impl StreamCalls {
+    /// All of them.
+    #[must_use]
+    pub fn total(self) -> u64 {
+        self.queries + self.marks + self.synchronizes
+    }
+}
+
+/// Relaxed: a count orders nothing.
+#[derive(Default)]
+struct CallCounter {
+    queries: AtomicU64,
+    marks: AtomicU64,
+    synchronizes: AtomicU64,
+}
+
+fn count(calls: &AtomicU64) {
+    calls.fetch_add(1, Ordering::Relaxed);
 }
 
 /// The doorbell that a stream rings, and the device's address of its word there.
@@ -121,6 +154,7 @@ impl<A: Interface> StreamCore<A> {
             completed: AtomicU64::new(last),
             queue: Mutex::new(Queue { lease: Some(lease), landing: last }),
             outstanding: Mutex::default(),
+            calls: CallCounter::default(),
             is_own: parts.is_own,
             _owner: parts.owner,
             reclaim: Reclaim::new(context.leases.clone()),
@@ -246,6 +280,7 @@ impl<A: Interface> DeviceStream for StreamCore<A> {
     }
 
     fn query(&self) -> Result<bool> {
+        count(&self.calls.queries);
         self.check("query")?;
         let queued = self.issued.load(Ordering::Acquire);
         let is_done = self.context.home.within("query", |api| {
@@ -259,6 +294,7 @@ impl<A: Interface> DeviceStream for StreamCore<A> {
     }
 
     fn synchronize(&self) -> Result<()> {
+        count(&self.calls.synchronizes);
         self.check("synchronize")?;
         let queued = self.issued.load(Ordering::Acquire);
         self.context.home.within("synchronize", |api| {
@@ -276,6 +312,7 @@ impl<A: Interface> DeviceStream for StreamCore<A> {
     }
 
     fn mark(&self) -> Result<u64> {
+        count(&self.calls.marks);
         self.check("mark")?;
         let mut queue = lock(&self.queue);
         self.context.check_open("mark")?;
@@ -289,6 +326,7 @@ impl<A: Interface> DeviceStream for StreamCore<A> {
             Point::Stream => return self.query(),
             Point::Event { mark, event } => (mark, event),
         };
+        count(&self.calls.queries);
         // No lock is held: a status call may take long. The event lives as long as a stream does.
         let home = &self.context.home;
         // SAFETY: the event is live, as in `queue_mark`.
@@ -306,6 +344,7 @@ impl<A: Interface> DeviceStream for StreamCore<A> {
             Point::Stream => return self.synchronize(),
             Point::Event { mark, event } => (mark, event),
         };
+        count(&self.calls.synchronizes);
         let home = &self.context.home;
         // SAFETY: the event is live, as in `queue_mark`.
         home.within("synchronize_mark", |api| unsafe { api.synchronize_event(event) })?;
@@ -351,6 +390,19 @@ impl<A: Interface> Stream<A> {
     #[must_use]
     pub fn handle(&self) -> StreamHandle {
         self.core.handle
+    }
+}
+
+impl<A: Interface> Stream<A> {
+    /// How often the driver was asked through this stream.
+    #[must_use]
+    pub fn calls(&self) -> StreamCalls {
+        let calls = &self.core.calls;
+        StreamCalls {
+            queries: calls.queries.load(Ordering::Relaxed),
+            marks: calls.marks.load(Ordering::Relaxed),
+            synchronizes: calls.synchronizes.load(Ordering::Relaxed),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use backend_tests::{
     Bench, OfCuda, OfHip, OpenDevice, Vendor, Watchdog, copy_of, plan, thread_port, wait_by,
 };
 use driver_core::{Control, Live};
+use gpu_async_reactor::backend::lease::DeviceBuffer;
 use gpu_async_reactor::backend::mapped::HostFunctionPort;
 use gpu_async_reactor::host::TokioClock;
 use gpu_async_reactor::{CompletionPort, DeviceStream, DurNs, Error, ErrorCode, Result, wait};
@@ -48,6 +49,17 @@ fn life<V: Vendor>(
     held.synchronize()?;
     held.sweep();
     kept.try_read().map_err(|not_yet| not_yet.error().unwrap().clone())?;
+    let of_device = device.memory(BYTES)?;
+    held.fill(&of_device, 5, 2)?;
+    let mut uploaded = device.pinned(BYTES)?;
+    uploaded.as_mut_slice::<u8>().fill(3);
+    let uploaded = held.upload(uploaded, &of_device, 0)?;
+    let copied = held.copy_back::<u8, _>(&of_device, 0..BYTES, device.pinned(BYTES)?)?;
+    drop((uploaded, of_device));
+    held.synchronize()?;
+    let landed = copied.try_read().map_err(|not_yet| not_yet.error().unwrap().clone())?;
+    assert!(landed.iter().all(|byte| *byte == 3), "what was uploaded comes back");
+    drop(landed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         let clock = TokioClock::new();

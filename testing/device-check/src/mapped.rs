@@ -2,39 +2,36 @@
 
 use crate::cases::{Cases, seen, why};
 use crate::samples::{every_plan, is_seen, latency, many_streams, own_point, port, resolved};
-use gpu_async_reactor::backend::lease::DeviceBuffer;
-use gpu_async_reactor::backend::mapped::{Device, HostFunctionPort, Interface, Stream};
+use gpu_async_reactor::backend::mapped::{
+    Device, DeviceMemory, HostFunctionPort, Interface, Stream,
+};
 use gpu_async_reactor::host::TokioClock;
 use gpu_async_reactor::{DeviceStream, run_inline, wait};
 
 /// What a vendor's cases do with its driver besides waiting.
-pub trait Work<A: Interface> {
-    /// Queues fills of the memory with `value`.
-    fn fill(&self, stream: &Stream<A>, value: u8) -> Result<(), String>;
+pub trait Captures<A: Interface> {
+    /// Begins to capture `stream` in global mode.
+    fn begin(&self, stream: &Stream<A>) -> Result<(), String>;
 
-    /// The memory that is filled, at least [`CHECKED`] bytes.
-    fn memory(&self) -> u64;
-
-    /// Begins to capture `stream`, and ends it: whether it was not broken.
-    fn begin_capture(&self, stream: &Stream<A>) -> Result<(), String>;
-
-    /// As above.
-    fn end_capture(&self, stream: &Stream<A>) -> Result<bool, String>;
+    /// Ends it: whether it was not broken.
+    fn end(&self, stream: &Stream<A>) -> Result<bool, String>;
 }
 
+/// How much memory is filled, and how often.
+const BYTES: usize = 64 << 20;
+/// As above.
+const FILLS: u32 = 8;
 /// How many bytes are read back.
 pub const CHECKED: usize = 4096;
 
-fn check<A: Interface, W: Work<A>>(
+fn check<A: Interface>(
     device: &Device<A>,
-    work: &W,
+    memory: &DeviceMemory<A>,
     stream: &Stream<A>,
     value: u8,
 ) -> Result<(), String> {
     let pinned = device.pinned(CHECKED).map_err(why)?;
-    // SAFETY: the memory is that long, stays, and is written by this stream alone, which is idle.
-    let copied = unsafe { stream.read_back::<u8, _>(work.memory(), pinned.bytes(), pinned) };
-    let copied = copied.map_err(why)?;
+    let copied = stream.copy_back::<u8, _>(memory, BYTES - CHECKED..BYTES, pinned).map_err(why)?;
     stream.synchronize().map_err(why)?;
     let landed = copied.try_read().map_err(|not_yet| format!("{not_yet:?}"))?;
     match landed.iter().position(|byte| *byte != value) {
@@ -44,7 +41,13 @@ fn check<A: Interface, W: Work<A>>(
 }
 
 /// The cases.
-pub fn run<A: Interface, W: Work<A> + Sync>(cases: &mut Cases, device: &Device<A>, work: &W) {
+pub fn run<A: Interface>(cases: &mut Cases, device: &Device<A>, captures: &impl Captures<A>) {
+    let memory = match device.memory(BYTES) {
+        Ok(memory) => memory,
+        Err(error) => return cases.fail("device memory", &error.to_string()),
+    };
+    let fill =
+        |stream: &Stream<A>, value| stream.fill(&memory, value, FILLS).map(drop).map_err(why);
     cases.case("the start-up probe's store lands", || {
         let form = device.store_form().map(|form| form.to_string());
         device.caps().store?;
@@ -52,11 +55,10 @@ pub fn run<A: Interface, W: Work<A> + Sync>(cases: &mut Cases, device: &Device<A
     });
     cases.case("every plan ends when the work is done", || {
         let stream = device.stream().map_err(why)?;
-        let fill = |stream: &Stream<A>, value| work.fill(stream, value);
-        every_plan(&stream, fill, |stream, value| check(device, work, stream, value))
+        every_plan(&stream, fill, |stream, value| check(device, &memory, stream, value))
     });
     cases.case("a wait ends with its own mark", || {
-        own_point(&device.stream().map_err(why)?, |stream| work.fill(stream, 1))
+        own_point(&device.stream().map_err(why)?, |stream| fill(stream, 1))
     });
     cases.case("the device rings the doorbell behind the word", || {
         let bell = device.doorbell().map_err(why)?;
@@ -76,12 +78,12 @@ pub fn run<A: Interface, W: Work<A> + Sync>(cases: &mut Cases, device: &Device<A
         .case("what a mark costs, and who knows first", || latency(&device.stream().map_err(why)?));
     cases.case("a captured stream is pending, and its capture is not broken", || {
         let (captured, busy) = (device.stream().map_err(why)?, device.stream().map_err(why)?);
-        work.begin_capture(&captured)?;
+        captures.begin(&captured)?;
         let pending = !captured.query().map_err(why)?;
         let refused = captured.mark().is_err();
         let waited = std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
-                work.fill(&busy, 3)?;
+                fill(&busy, 3)?;
                 let clock = gpu_async_reactor::host::StdClock::new();
                 let plan = resolved("poll").plan;
                 let mut port = port(&busy);
@@ -90,7 +92,7 @@ pub fn run<A: Interface, W: Work<A> + Sync>(cases: &mut Cases, device: &Device<A
             });
             waiting.join().expect("the thread does not panic")
         });
-        let whole = work.end_capture(&captured)?;
+        let whole = captures.end(&captured)?;
         waited?;
         match (pending, refused, whole) {
             (true, true, true) => seen("beside the waits of another thread"),
@@ -106,7 +108,7 @@ pub fn run<A: Interface, W: Work<A> + Sync>(cases: &mut Cases, device: &Device<A
             let mut port = HostFunctionPort::new(&stream, clock);
             let mut ends = Vec::new();
             for value in 1..=10 {
-                work.fill(&stream, value)?;
+                fill(&stream, value)?;
                 let waited = wait(plan.as_ref().map_err(why)?, None, &mut port, &clock).await;
                 ends.push(waited.map_err(why)?.end);
             }
@@ -117,12 +119,16 @@ pub fn run<A: Interface, W: Work<A> + Sync>(cases: &mut Cases, device: &Device<A
     cases.case("eight threads make and drop streams with waits in flight", || {
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..8usize)
-                .map(|thread| scope.spawn(move || turns(device, work, thread)))
+                .map(|thread| {
+                    let memory = &memory;
+                    scope.spawn(move || turns(device, memory, thread))
+                })
                 .collect();
             threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
         })?;
         seen(format!("{:?}", device.stats()))
     });
+    drop(memory);
     cases.case("a close frees everything", || {
         let report = device.close().map_err(why)?;
         if report.held == 0 && report.leaked == 0 && report.streams == 0 {
@@ -133,18 +139,16 @@ pub fn run<A: Interface, W: Work<A> + Sync>(cases: &mut Cases, device: &Device<A
     });
 }
 
-fn turns<A: Interface, W: Work<A>>(
+fn turns<A: Interface>(
     device: &Device<A>,
-    work: &W,
+    memory: &DeviceMemory<A>,
     thread: usize,
 ) -> Result<(), String> {
     for round in 0..50 {
         let stream = device.stream().map_err(why)?;
         let number = stream.mark().map_err(why)?;
         let pinned = device.pinned(CHECKED).map_err(why)?;
-        // SAFETY: the memory is that long and stays; no case writes it meanwhile.
-        let copied = unsafe { stream.read_back::<u8, _>(work.memory(), CHECKED, pinned) };
-        let copied = copied.map_err(why)?;
+        let copied = stream.copy_back::<u8, _>(memory, 0..CHECKED, pinned).map_err(why)?;
         match (thread + round) % 3 {
             0 => drop((stream, copied)),
             1 => drop((copied, stream)),

@@ -46,7 +46,7 @@ fn a_case_that_fails_is_a_failure() {
     let folder = std::env::temp_dir().join(format!("device-check-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let broken = folder.join("without.so");
-    driver_core::without_symbol(&cuda, "cuMemsetD8Async", &broken).unwrap();
+    driver_core::without_symbol(&cuda, "cuStreamEndCapture", &broken).unwrap();
     let output = check(&["cuda", "--cuda-library", broken.to_str().unwrap()]);
     let told = told(&output);
     std::fs::remove_dir_all(&folder).unwrap();

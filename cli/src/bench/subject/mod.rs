@@ -3,9 +3,12 @@
 //! A device is opened once for all plans, and asked once what it offers: the probe is a real store, whose
 //! answer does not change.
 
+mod mapped;
+mod observer;
 mod software;
 mod vulkan;
 
+pub use mapped::{CudaSubject, HipSubject};
 pub use software::Software;
 pub use vulkan::Vulkan;
 

@@ -16,7 +16,7 @@
 
 use crate::core::error::{Error, ErrorCode, Result};
 use core::mem::ManuallyDrop;
-use core::ops::Deref;
+use core::ops::{Deref, DerefMut};
 #[cfg(unix)]
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -87,6 +87,13 @@ impl<T> Deref for Own<T> {
     #[inline]
     fn deref(&self) -> &T {
         &self.value
+    }
+}
+
+impl<T> DerefMut for Own<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
     }
 }
 

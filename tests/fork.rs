@@ -8,7 +8,7 @@
 mod common;
 
 use common::{Watchdog, descriptor, wait_for};
-use gpu_async_reactor::backend::lease::{DeviceBuffer, Lease, LeaseStream, PinnedBuffer};
+use gpu_async_reactor::backend::lease::{DeviceBuffer, Lease, LeaseStream, PinnedBuffer, Reclaim};
 use gpu_async_reactor::backend::software::{
     Fault, Hang, QueryFault, SoftwareBuffer, SoftwareDevice, SoftwareStream, StoreFault, Work,
 };
@@ -16,7 +16,8 @@ use gpu_async_reactor::host::{
     ParkPolicy, StdClock, StdIdle, WatchError, WatchOptions, WatchPolicy, Watcher,
 };
 use gpu_async_reactor::{
-    DeviceStream, Doorbell, DurNs, Error, ErrorCode, Result, ThreadPort, WaitPlan, run_inline,
+    CompletionLine, DeviceStream, Doorbell, DurNs, Error, ErrorCode, Result, SharedLine, Slot,
+    ThreadPort, WaitPlan, run_inline,
 };
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -56,6 +57,48 @@ unsafe impl DeviceBuffer for Flagged {
     }
 }
 
+/// A stream of the program's own that does not know of forks: all is done at once.
+struct Done {
+    line: SharedLine,
+    reclaim: Reclaim,
+}
+
+impl DeviceStream for Done {
+    fn line(&self) -> &SharedLine {
+        &self.line
+    }
+
+    fn slot(&self) -> Slot {
+        Slot::ALL[0]
+    }
+
+    fn query(&self) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn mark(&self) -> Result<u64> {
+        Ok(1)
+    }
+
+    fn query_mark(&self, _: u64) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn synchronize_mark(&self, _: u64) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl LeaseStream for Done {
+    fn reclaim(&self) -> &Reclaim {
+        &self.reclaim
+    }
+}
+
 /// What the parent has made, and a child has a copy of.
 struct Parent {
     device: SoftwareDevice,
@@ -70,6 +113,8 @@ struct Parent {
     unpolled: Pin<Box<dyn Future<Output = Result<(), WatchError>> + Send>>,
     /// The last handle of a stream that has a buffer waiting which is done.
     ended: Arc<dyn LeaseStream>,
+    /// The same of a stream of the program's own.
+    own: Arc<dyn LeaseStream>,
     dropped: Arc<AtomicUsize>,
 }
 
@@ -118,6 +163,10 @@ impl Parent {
         drop(early);
         ends.synchronize().unwrap();
         drop(ends);
+        let own = Done { line: CompletionLine::shared(), reclaim: Reclaim::default() };
+        let own: Arc<dyn LeaseStream> = Arc::new(own);
+        let flagged = Flagged(PinnedBuffer::new(8), Flag(dropped.clone()));
+        drop(Lease::new(own.clone(), flagged, |_| Ok(())).unwrap());
         Parent {
             device,
             stream,
@@ -130,6 +179,7 @@ impl Parent {
             fresh,
             unpolled,
             ended,
+            own,
             dropped,
         }
     }
@@ -185,6 +235,7 @@ impl Parent {
             mut fresh,
             unpolled,
             ended,
+            own,
             dropped,
             locked,
         } = self;
@@ -208,7 +259,8 @@ impl Parent {
         // One handle of each twice, and a watch that was never polled.
         drop((watcher.clone(), device.clone(), hang.clone()));
         drop((waiting, fresh, newest, unpolled, watcher));
-        drop((stream, device, hang, locked, ended));
+        assert_eq!(own.sweep(), 0);
+        drop((stream, device, hang, locked, ended, own));
         assert_eq!(
             dropped.load(Ordering::SeqCst),
             0,
@@ -312,14 +364,14 @@ fn in_parent_and_child(busy: &SoftwareDevice) {
             });
         });
         wait_for(|| held.load(Ordering::Acquire));
-        // A copy of all handles: the child drops them, the parent goes on.
-        // SAFETY: only the child, which has memory of its own, uses and drops this copy.
-        let copy = unsafe { std::ptr::read(&raw const parent) };
-        let copy_of_stream = unsafe { std::ptr::read(&raw const stream_of_busy) };
-        let copy_of_busy = unsafe { std::ptr::read(busy) };
-        let copies = std::mem::ManuallyDrop::new((copy, copy_of_stream, copy_of_busy));
+        // SAFETY: the child, whose memory is its own, uses and drops these copies; the parent forgets
+        // them and goes on with the originals.
+        let copies = unsafe {
+            (std::ptr::read(&raw const parent), std::ptr::read(&raw const stream_of_busy))
+        };
+        let copies = std::mem::ManuallyDrop::new((copies, busy.clone()));
         let went = in_child(|| {
-            let (parent, stream, busy) = std::mem::ManuallyDrop::into_inner(copies);
+            let ((parent, stream), busy) = std::mem::ManuallyDrop::into_inner(copies);
             parent.use_in_child();
             drop((stream, busy));
             use_fresh_ones();

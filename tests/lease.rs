@@ -1,133 +1,24 @@
 //! Buffers that a device is using. Where a test is about a row of `docs/faults.md`, its name begins
 //! with it.
-
 #![cfg(feature = "software")]
 
 mod common;
+mod leases;
 
 use common::{Watchdog, device, is_fault, seen, wait_for};
-use gpu_async_reactor::backend::lease::{
-    DeviceBuffer, Lease, LeaseStats, NotYet, NotYetReason, PinnedBuffer,
-};
+use gpu_async_reactor::backend::lease::{DeviceBuffer, LeaseStats, NotYetReason, PinnedBuffer};
 use gpu_async_reactor::backend::software::{
-    Fault, Hang, QueryFault, SoftwareBuffer, SoftwareDevice, SoftwareStream, StoreFault, Work,
+    Fault, Hang, QueryFault, SoftwareBuffer, StoreFault, Work,
 };
-use gpu_async_reactor::host::{ParkPolicy, StdClock, StdIdle};
+use gpu_async_reactor::host::StdClock;
 use gpu_async_reactor::{
     Clock, DeviceStream, DurNs, End, Error, ErrorCode, Executor, Reactor, ReactorPort, ThreadPort,
-    WaitPlan, Waited, run_inline, yield_now,
+    run_inline, yield_now,
 };
+use leases::{PATTERN, Rig, SPIN, idle, plan, stats, wait_for_lease};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-const SPIN: &str = "spin:backstop_us=2000";
-const PATTERN: u8 = 0xA5;
-
-fn plan(text: &str) -> WaitPlan {
-    WaitPlan::parse(text).unwrap()
-}
-
-fn idle() -> StdIdle {
-    StdIdle::with(StdClock::new(), ParkPolicy::default())
-}
-
-/// Waits for a lease on the calling thread, by a port over the lease's own stream.
-fn wait_for_lease<B: DeviceBuffer>(lease: Lease<B>, text: &str) -> Result<(B, Waited), NotYet<B>> {
-    let (plan, clock, ticket) = (plan(text), StdClock::new(), lease.ticket());
-    let mut port = ThreadPort::new(lease.stream().clone(), idle());
-    let mut at = port.at(ticket);
-    run_inline(lease.wait(&plan, None, &mut at, &clock)).unwrap()
-}
-
-/// Pinned memory that counts its destructions, and checks its end: whether the device has written it
-/// to the last byte by then.
-#[derive(Debug)]
-struct Watched {
-    memory: PinnedBuffer,
-    dropped: Arc<AtomicUsize>,
-    panics: bool,
-}
-
-// SAFETY: the memory is that of a `PinnedBuffer`, which meets the contract and is nobody else's.
-unsafe impl DeviceBuffer for Watched {
-    fn address(&self) -> NonNull<u8> {
-        self.memory.address()
-    }
-
-    fn bytes(&self) -> usize {
-        self.memory.bytes()
-    }
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        self.dropped.fetch_add(1, Ordering::SeqCst);
-        assert!(!self.panics, "a destructor that panics");
-        let written = self.memory.as_slice::<u8>().iter().all(|&byte| byte == PATTERN);
-        if !written && !std::thread::panicking() {
-            // On a worker, or within a contained destructor, a panic would be taken for one of the
-            // program's.
-            eprintln!("freed under the device");
-            std::process::abort();
-        }
-    }
-}
-
-struct Rig {
-    device: SoftwareDevice,
-    stream: SoftwareStream,
-    dropped: Arc<AtomicUsize>,
-}
-
-impl Rig {
-    fn new() -> Self {
-        let device = device();
-        let stream = device.stream().unwrap();
-        Rig { device, stream, dropped: Arc::default() }
-    }
-
-    fn buffer(&self) -> Watched {
-        self.buffer_that(false)
-    }
-
-    fn buffer_that(&self, panics: bool) -> Watched {
-        Watched { memory: PinnedBuffer::new(64), dropped: self.dropped.clone(), panics }
-    }
-
-    /// A buffer that work behind `gate` fills, byte by byte.
-    fn lease(&self, gate: &Hang) -> Lease<Watched> {
-        self.lease_with(self.buffer(), gate)
-    }
-
-    fn lease_with(&self, buffer: Watched, gate: &Hang) -> Lease<Watched> {
-        let stream = &self.stream;
-        let (lease, ()) = stream
-            .lease(buffer, |side| {
-                stream.queue(Work::new().hang(gate).run(move || {
-                    for at in 0..side.bytes() {
-                        // SAFETY: within the leased memory, which this work has to itself.
-                        unsafe { side.address().add(at).write_volatile(PATTERN) };
-                    }
-                }))
-            })
-            .unwrap();
-        lease
-    }
-
-    fn dropped(&self) -> usize {
-        self.dropped.load(Ordering::SeqCst)
-    }
-
-    fn stats(&self) -> LeaseStats {
-        self.device.lease_stats()
-    }
-}
-
-fn stats(leased: usize, waiting: usize, leaked: usize) -> LeaseStats {
-    LeaseStats { leased, waiting, leaked, panicked: 0 }
-}
+use std::sync::atomic::Ordering;
 
 #[test]
 fn a_buffer_comes_back_once_the_status_agrees_and_not_by_the_word_alone() {
@@ -503,69 +394,4 @@ fn an_upload_copies_the_leased_bytes() {
     stream.synchronize().unwrap();
     assert_eq!(lease.try_take().unwrap().as_slice::<u8>(), [1, 2, 3, 4]);
     target.read(|bytes| assert_eq!(bytes, [0, 0, 1, 2, 3, 4, 0, 0]));
-}
-
-/// Eight threads on one device, each with streams that it makes and drops while work is on its way and
-/// leases that it drops, awaits, forgets a wait of, or lets another thread sweep.
-#[test]
-fn f5_eight_threads_make_and_drop_streams_and_leases_with_waits_in_flight() {
-    let _watchdog = Watchdog::new("f5 eight threads");
-    let rounds = if cfg!(debug_assertions) { 100 } else { 1_000 };
-    let device = SoftwareDevice::builder().spin_before(DurNs::ZERO).build().unwrap();
-    let dropped: Arc<AtomicUsize> = Arc::default();
-    let made: usize = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..8)
-            .map(|thread| {
-                let (device, dropped) = (&device, dropped.clone());
-                scope.spawn(move || {
-                    (0..rounds).map(|round| turn(device, &dropped, thread + round)).sum::<usize>()
-                })
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
-    });
-    wait_for(|| device.slots().leased == 0);
-    wait_for(|| device.lease_stats() == LeaseStats::default());
-    assert_eq!(dropped.load(Ordering::SeqCst), made, "each buffer was freed once");
-    device.close();
-}
-
-/// One stream's life. Says how many buffers it leased.
-fn turn(device: &SoftwareDevice, dropped: &Arc<AtomicUsize>, kind: usize) -> usize {
-    let rig =
-        Rig { device: device.clone(), stream: device.stream().unwrap(), dropped: dropped.clone() };
-    let open = Hang::new();
-    open.release();
-    rig.stream.delay(DurNs::from_us(20 * (kind as u64 % 4))).unwrap();
-    let [first, second, third] = [rig.lease(&open), rig.lease(&open), rig.lease(&open)];
-    match kind % 5 {
-        // Dropped with the device at work, the stream first or last.
-        0 => drop((rig, first, second, third)),
-        1 => drop((first, second, third)),
-        // A wait in flight is dropped, with its lease.
-        2 => {
-            let ticket = first.ticket();
-            let mut port = ThreadPort::new(first.stream().clone(), idle());
-            let (mut at, plan, clock) = (port.at(ticket), plan(SPIN), StdClock::new());
-            let mut waiting = Box::pin(first.wait(&plan, Some(DurNs::from_us(1)), &mut at, &clock));
-            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-            let _ = waiting.as_mut().poll(&mut context);
-            drop((second, rig, waiting, third));
-        }
-        3 => {
-            drop(second);
-            let (buffer, _) = wait_for_lease(first, SPIN).unwrap();
-            drop((buffer, rig, third));
-        }
-        // Swept by another thread, against this one's drops.
-        _ => {
-            let stream = first.stream().clone();
-            std::thread::scope(|scope| {
-                scope.spawn(|| (0..4).map(|_| stream.sweep()).sum::<usize>());
-                drop((first, second, third));
-                rig.stream.sweep();
-            });
-        }
-    }
-    3
 }

@@ -113,8 +113,9 @@ impl<B: DeviceBuffer> Lease<B> {
     ) -> Result<(Self, T)> {
         stream.reclaim().check_fork("lease")?;
         stream.reclaim().sweep_reached(&*stream);
+        // Of the buffer itself, whose memory stays where it is: these are a user's code, which may panic.
+        let (first, bytes) = (buffer.address(), buffer.bytes());
         let place = Place::new(buffer, &stream);
-        let (first, bytes) = place.memory();
         stream.reclaim().leased();
         let queuing =
             Queuing { place: ManuallyDrop::new(place), stream: ManuallyDrop::new(stream) };

@@ -59,13 +59,6 @@ impl<B: DeviceBuffer> Place<B> {
         Place(unsafe { NonNull::new_unchecked(node) })
     }
 
-    /// The memory of the buffer.
-    pub(super) fn memory(&self) -> (NonNull<u8>, usize) {
-        // SAFETY: a place owns its node, and nobody else has a reference into it.
-        let buffer = unsafe { &(*self.0.as_ptr()).buffer };
-        (buffer.address(), buffer.bytes())
-    }
-
     /// The buffer, and nothing else left.
     ///
     /// # Safety

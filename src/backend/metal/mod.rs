@@ -45,18 +45,21 @@
 //! "makeCommandQueue(maxCommandBufferCount:)", and "Setting resource storage modes". The framework is
 //! part of the system and is linked, unlike the drivers of other backends.
 
-#[cfg(target_vendor = "apple")]
+#[cfg(all(feature = "metal", target_vendor = "apple"))]
 mod buffer;
-#[cfg(target_vendor = "apple")]
+#[cfg(all(feature = "metal", target_vendor = "apple"))]
 mod device;
-#[cfg_attr(not(target_vendor = "apple"), allow(dead_code, reason = "for its tests"))]
+#[cfg_attr(
+    not(all(feature = "metal", target_vendor = "apple")),
+    allow(dead_code, reason = "for its tests")
+)]
 mod ledger;
-#[cfg(target_vendor = "apple")]
+#[cfg(all(feature = "metal", target_vendor = "apple"))]
 mod stream;
 
-#[cfg(target_vendor = "apple")]
+#[cfg(all(feature = "metal", target_vendor = "apple"))]
 pub use buffer::MetalBuffer;
-#[cfg(target_vendor = "apple")]
+#[cfg(all(feature = "metal", target_vendor = "apple"))]
 pub use device::{MetalDevice, QUEUE_LENGTH};
-#[cfg(target_vendor = "apple")]
+#[cfg(all(feature = "metal", target_vendor = "apple"))]
 pub use stream::MetalStream;

@@ -116,7 +116,8 @@ impl Control {
         foreign_call!(self.library, fake_lose_stores(stores => u64) -> ());
     }
 
-    /// The next `stores` stores of memory operations land `late` after their turn.
+    /// The next `stores` stores of memory operations land `late` after their turn, while the status
+    /// of their streams goes on; with [`DurNs::MAX`] they land when released.
     pub fn delay_stores(&self, stores: u64, late: DurNs) {
         foreign_call!(self.library, fake_delay_stores(stores => u64, late.0 => u64) -> ());
     }
@@ -166,7 +167,7 @@ impl Control {
         foreign_call!(self.library, fake_hold(stream => u64) -> i32)
     }
 
-    /// Releases all held work.
+    /// Releases all held work, and the late stores that wait for it.
     pub fn release(&self) {
         foreign_call!(self.library, fake_release() -> ());
     }

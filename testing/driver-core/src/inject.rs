@@ -186,7 +186,7 @@ impl Driver {
     }
 
     /// The next `stores` stores of memory operations land `late` after their turn, while the status
-    /// of their streams goes on.
+    /// of their streams goes on; with [`DurNs::MAX`] they land when released.
     pub fn delay_stores(&'static self, stores: u64, late: DurNs) {
         self.enter("delay").injections.late = (stores, late);
     }
@@ -245,11 +245,12 @@ impl Driver {
         queued.map_or_else(call.rules.code, |()| 0)
     }
 
-    /// Releases everything that stands.
+    /// Releases everything that stands, late stores included.
     pub fn release(&'static self) {
         let mut call = self.enter("release");
         let streams = call.streams.values_mut();
         streams.flat_map(|stream| stream.holds.drain(..)).for_each(|hold| hold.release());
+        call.late_holds.drain(..).for_each(|hold| hold.release());
     }
 
     /// What programs did wrong so far, one line each.

@@ -95,6 +95,8 @@ pub struct State {
     pub(crate) waiters: Vec<Waiter>,
     pub(crate) memory: Memory,
     pub(crate) injections: Injections,
+    /// Late stores that land when released.
+    pub(crate) late_holds: Vec<Hang>,
     /// Stores that the host does not see before it synchronises.
     pub(crate) withheld: Vec<(Target, Value)>,
     pub(crate) violations: Vec<String>,
@@ -119,6 +121,7 @@ impl State {
             waiters: Vec::new(),
             memory: Memory::default(),
             injections: Injections::default(),
+            late_holds: Vec::new(),
             withheld: Vec::new(),
             violations: Vec::new(),
             software: None,

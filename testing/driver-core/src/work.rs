@@ -152,11 +152,18 @@ impl State {
         }
     }
 
-    /// Has `value` land later, whatever its stream does meanwhile.
+    /// Has `value` land later, whatever its stream does meanwhile: after a time, or when released.
     fn land_late(&mut self, driver: &'static Driver, to: Target, value: Value, after: DurNs) {
+        let work = if after == DurNs::MAX {
+            let hang = Hang::new();
+            self.late_holds.push(hang.clone());
+            Work::new().hang(&hang)
+        } else {
+            Work::new().delay(after)
+        };
         let Ok(software) = self.software() else { return };
         let Ok(stream) = software.stream() else { return };
-        let work = Work::new().delay(after).run(move || {
+        let work = work.run(move || {
             driver.lock().land(to, value);
             driver.announce();
         });

@@ -20,11 +20,11 @@
 
 use super::buffer::DeviceMemory;
 use super::commands::CommandSet;
-use super::device::Shared;
 use super::gpu::Gpu;
 use super::pages::Place;
 use super::record::{LAST_NUMBER, Mark, Recorder, next_ring};
 use super::remains::Remains;
+use super::shared::Shared;
 use super::status;
 use super::submission::Submission;
 use crate::backend::lease::{LeaseStream, Reclaim};

@@ -98,7 +98,8 @@ impl Allocation {
         // SAFETY: the buffer is one of this device.
         let needs = unsafe { gpu.device.get_buffer_memory_requirements(buffer) };
         let Some(index) = choose(&gpu.memory, needs.memory_type_bits, kind.wanted()) else {
-            let why = format!("no memory type of {} is host-visible and coherent", gpu.name);
+            let why =
+                format!("no memory type of {} is visible to this process and coherent", gpu.name);
             return Err(unsupported("memory for a completion line", why));
         };
         let info =

@@ -27,7 +27,7 @@
 //! submit()/mark() -> recorded -> the queue's lock -> device -> word, doorbell, semaphore
 //!   stream.rs, issue.rs  record.rs   queue.rs                    pages.rs
 //! dropped -> what the device may still use -> used again, or freed by close()
-//!   issue.rs    remains.rs                       device.rs
+//!   issue.rs    remains.rs                       shared.rs
 //! ```
 //!
 //! # Needs
@@ -56,6 +56,7 @@ mod pages;
 mod queue;
 mod record;
 mod remains;
+mod shared;
 mod status;
 mod stream;
 mod submission;

@@ -21,6 +21,7 @@ fn each_default_plan_has_a_row_with_every_figure() {
         let ran = tiny(&["--json", "--executor", executor]);
         assert_eq!((ran.code, ran.err.as_str()), (0, ""));
         let json = ran.json();
+        assert!(json["device_name"].is_null());
         assert_eq!((&json["device"], &json["executor"]), (&"software".into(), &executor.into()));
         assert_eq!((&json["work_ns"], &json["waits"]), (&200_000.into(), &5.into()));
         assert_eq!(
@@ -66,6 +67,33 @@ fn the_plans_asked_for_are_reported_in_their_order_and_fallbacks_warn_once() {
     }
     assert_eq!(rows(&json)[1]["fallback"], false);
     assert_eq!(rows(&json)[1]["driver_calls"], 1.0, "one blocking wait and nothing else");
+}
+
+#[test]
+fn a_vulkan_device_is_measured_where_there_is_one_and_else_the_reason_is_told() {
+    let plans = ["--plan", "block", "--plan", "spin:backstop_us=100000", "--device", "vulkan"];
+    let ran = tiny(&[&["--json"], &plans[..]].concat());
+    let required = std::env::var("GPU_REQUIRE_VULKAN").is_ok_and(|value| value == "1");
+    if ran.code != 0 {
+        let message = ran.json()["error"]["message"].as_str().unwrap().to_string();
+        assert!(!required, "GPU_REQUIRE_VULKAN=1: {message}");
+        assert_eq!((ran.code, message.is_empty()), (1, false));
+        return println!("skipped: no Vulkan device that tells its time: {message}");
+    }
+    let json = ran.json();
+    assert_eq!(json["device"], "vulkan");
+    assert!(!json["device_name"].as_str().unwrap().is_empty());
+    assert_eq!(rows(&json).len(), 2);
+    for row in rows(&json) {
+        assert_eq!((&row["fallback"], &row["backstops"]), (&false.into(), &0.into()), "{row}");
+        let lateness = |name: &str| row["lateness_ns"][name].as_u64().unwrap();
+        assert!(lateness("p50") <= lateness("p99") && lateness("p50") > 0, "{row}");
+    }
+    // One vkWaitSemaphores, and one look at the counter, since a lost device may end the wait as well.
+    assert_eq!(rows(&json)[0]["driver_calls"], 2.0);
+    let ran = tiny(&plans);
+    assert!(ran.out.starts_with("5 waits a plan for work of 200us ± 5.0 % on the vulkan device ("));
+    assert!(ran.out.contains("fills memory") && !ran.out.contains("software device"));
 }
 
 #[test]

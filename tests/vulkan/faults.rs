@@ -87,7 +87,6 @@ fn f1_a_counter_that_a_driver_sets_to_its_maximum_is_a_loss_and_no_completion() 
         repair();
         assert_eq!(ask(method).unwrap_err(), error, "for good");
         gate.open();
-        std::mem::forget(gate);
     }
 }
 
@@ -114,7 +113,6 @@ fn f2_a_silent_word_and_a_lost_device_end_the_wait_within_one_backstop() {
                 });
                 repair();
                 gate.open();
-                std::mem::forget(gate);
                 ended.since(lost)
             })
             .min()
@@ -135,7 +133,6 @@ fn f12_a_submission_that_fails_while_the_wait_arms_is_the_wait_s_error() {
         assert!(is_loss(&error) && error.args()[0] == "vkQueueSubmit", "{error}");
         repair();
         gate.open();
-        std::mem::forget(gate);
     }
 }
 
@@ -153,7 +150,6 @@ fn f12_a_loss_that_a_watcher_s_backstop_meets_is_the_watch_s_error() {
     assert!(error.to_string().contains("-4 ERROR_DEVICE_LOST"), "{error}");
     repair();
     gate.open();
-    std::mem::forget(gate);
 }
 
 fn f13_work_that_never_finishes_times_out_and_the_program_goes_on() {

@@ -112,7 +112,8 @@ pub fn busy(device: &VulkanDevice, stream: &VulkanStream, ms: u64) -> VulkanBuff
     buffer
 }
 
-/// A timeline semaphore of the test's own that holds the queue up until it is opened.
+/// A timeline semaphore of the test's own that holds the queue up until it is opened. Left alone, it goes with
+/// its device, which is leaked in these cases.
 pub struct Gate<'d> {
     device: &'d VulkanDevice,
     semaphore: vk::Semaphore,

@@ -40,9 +40,8 @@ impl CommandSet {
                 .query_type(vk::QueryType::TIMESTAMP)
                 .query_count(TIMESTAMPS_KEPT);
             // SAFETY: the device is valid; timestamps need no feature.
-            match gpu
-                .checked("vkCreateQueryPool", unsafe { gpu.device.create_query_pool(&info, None) })
-            {
+            let stamps = unsafe { gpu.device.create_query_pool(&info, None) };
+            match gpu.checked("vkCreateQueryPool", stamps) {
                 Ok(stamps) => set.stamps = Some(stamps),
                 Err(error) => {
                     // SAFETY: just made here; nothing uses it.

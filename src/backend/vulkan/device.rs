@@ -553,12 +553,11 @@ impl Shared {
         if pages > 0 {
             return Ok(pages);
         }
-        if let Phase::Open(owned) = core::mem::replace(&mut state.phase, Phase::Closed) {
-            if let Some(owned) = owned {
-                // SAFETY: everything made here is destroyed, the queue is idle, and nothing can be made
-                // any more, since the phase is closed and this is under the lock.
-                unsafe { owned.destroy(&self.gpu) };
-            }
+        let phase = core::mem::replace(&mut state.phase, Phase::Closed);
+        if let Phase::Open(Some(owned)) = phase {
+            // SAFETY: everything made here is destroyed, the queue is idle, and nothing can be made any more,
+            // since the phase is closed and this is under the lock.
+            unsafe { owned.destroy(&self.gpu) };
         }
         Ok(0)
     }

@@ -181,8 +181,9 @@ mod tests {
     use vk::MemoryPropertyFlags as Flags;
 
     fn memory(flags: &[Flags]) -> vk::PhysicalDeviceMemoryProperties {
-        let mut memory = vk::PhysicalDeviceMemoryProperties::default();
-        memory.memory_type_count = flags.len() as u32;
+        let memory_type_count = flags.len() as u32;
+        let mut memory =
+            vk::PhysicalDeviceMemoryProperties { memory_type_count, ..Default::default() };
         for (kind, &flags) in memory.memory_types.iter_mut().zip(flags) {
             kind.property_flags = flags;
         }

@@ -14,8 +14,7 @@ type DeviceAddress = u64;
 /// `CUcontext`, `CUstream`, `CUevent`, `CUgraph`: never looked behind.
 type Handle = u64;
 
-/// Defines entry points, and `ENTRIES`, their names. What is marked `before cuInit` needs no
-/// initialising call.
+/// Defines entry points, and `ENTRIES`, their names.
 macro_rules! entry_points {
     ($(fn $name:ident($($argument:ident: $type:ty),*) |$call:ident| $body:expr;)*) => {
         /// The names of the entry points.
@@ -252,10 +251,11 @@ entry_points! {
         end_capture(call, stream, graph)
     });
     fn cuGraphDestroy(graph: Handle) |call| ready(call, |call| call.destroy_graph(graph));
-    fn cuThreadExchangeStreamCaptureMode(mode: Out<i32>) |call| ready(call, |call| {
+    // It is the thread's own and needs no initialising call: so the vendor's library answers.
+    fn cuThreadExchangeStreamCaptureMode(mode: Out<i32>) |call| {
         let before = call.exchange_mode(mode.get()?)?;
         mode.set(before)
-    });
+    };
 
     fn cuStreamWriteValue32(
         stream: Handle, at: DeviceAddress, value: u32, flags: u32

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Cuda, Handle};
 use cuda_driver_layout::{MemoryBarrierParams, Params, WriteValueParams};
-use driver_core::{library, soname, symbols, without_symbol};
+use driver_core::{Library, foreign_call, library, soname, symbols, without_symbol};
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char};
 use std::mem::{align_of, offset_of, size_of};
@@ -30,6 +30,84 @@ fn the_parameters_of_a_batch_are_laid_out_as_in_the_header() {
     assert_eq!(offset_of!(WriteValueParams, alias), 32);
     assert_eq!(offset_of!(MemoryBarrierParams, flags), 4);
     assert_eq!((Params::WRITE_VALUE_32, Params::WRITE_VALUE_64, Params::BARRIER), (2, 5, 6));
+}
+
+#[test]
+fn the_loader_finds_it_under_the_vendors_name_once_it_is_open() {
+    let _cuda = Cuda::fresh();
+    // SAFETY: a test driver runs no code of its own when it is opened.
+    let by_name = unsafe { Library::new("libcuda.so.1") }.unwrap();
+    // SAFETY: looked up only.
+    assert!(unsafe { by_name.get::<unsafe extern "C" fn() -> u64>(b"fake_reset\0") }.is_ok());
+}
+
+#[test]
+fn names_of_status_codes_agree_with_the_vendors_library() {
+    let cuda = Cuda::fresh();
+    let Ok(path) = std::env::var("GPU_REAL_LIBCUDA") else {
+        println!("skipped: GPU_REAL_LIBCUDA does not say where the vendor's library is");
+        return;
+    };
+    // SAFETY: the vendor's library, which is opened by every program that uses it.
+    let real = unsafe { Library::new(&path) }.expect(&path);
+    let mut known = 0;
+    for code in -1..1100 {
+        let mut name: *const c_char = std::ptr::null();
+        let to = &raw mut name;
+        let status = foreign_call!(
+            real, cuGetErrorName(code => i32, to => *mut *const c_char) -> i32);
+        // SAFETY: not null, so a text of the library's that it never frees.
+        let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) });
+        let name = name.map(|name| name.to_str().unwrap().to_string());
+        // This library knows a later header's codes as well.
+        if name.is_some() {
+            assert_eq!(text(&cuda, code, false), (status, name), "{code}");
+            known += 1;
+        } else if text(&cuda, code, false).1.is_none() {
+            assert_eq!(text(&cuda, code, false).0, status, "an unknown code: {code}");
+        }
+    }
+    assert!(known > 80, "{known}");
+    println!("{known} names compared with the vendor's library");
+}
+
+#[test]
+fn a_machine_without_a_device_is_told_as_the_vendors_library_tells_it() {
+    let cuda = Cuda::fresh();
+    let Ok(path) = std::env::var("GPU_REAL_LIBCUDA") else {
+        println!("skipped: GPU_REAL_LIBCUDA does not say where the vendor's library is");
+        return;
+    };
+    // SAFETY: the vendor's library, which is opened by every program that uses it.
+    let real = unsafe { Library::new(&path) }.expect(&path);
+    let init = |library: &Library, flags: u32| foreign_call!(library, cuInit(flags => u32) -> i32);
+    if init(&real, 0) == 0 {
+        println!("skipped: there is a device here");
+        return;
+    }
+    cuda.control.devices(0);
+    let answers = |library: &Library| {
+        let mut number = 0;
+        let mut mode = 0;
+        let mut handle: Handle = 0;
+        let (to, mode_to, handle_to) = (&raw mut number, &raw mut mode, &raw mut handle);
+        vec![
+            init(library, 0),
+            init(library, 1),
+            foreign_call!(library, cuDriverGetVersion(to => *mut i32) -> i32),
+            foreign_call!(library, cuDriverGetVersion(std::ptr::null_mut() => *mut i32) -> i32),
+            foreign_call!(library, cuDeviceGetCount(to => *mut i32) -> i32),
+            foreign_call!(library, cuDeviceGet(to => *mut i32, 0 => i32) -> i32),
+            foreign_call!(library, cuCtxGetCurrent(handle_to => *mut Handle) -> i32),
+            foreign_call!(library, cuStreamQuery(0 => Handle) -> i32),
+            foreign_call!(library, cuStreamCreate(handle_to => *mut Handle, 1 => u32) -> i32),
+            foreign_call!(library, cuEventCreate(handle_to => *mut Handle, 2 => u32) -> i32),
+            foreign_call!(library, cuCtxSynchronize() -> i32),
+            foreign_call!(library, cuThreadExchangeStreamCaptureMode(mode_to => *mut i32) -> i32),
+            foreign_call!(library, cuMemFreeHost(0 => usize) -> i32),
+        ]
+    };
+    assert_eq!(answers(cuda.control.entry_points()), answers(&real));
 }
 
 /// The real library's symbols, where the environment says where it is.
@@ -64,7 +142,6 @@ fn nothing_works_before_the_initialising_call_but_the_version_and_the_texts() {
     let mut number = 0;
     assert_eq!(cu!(cuda, cuDeviceGetCount(&raw mut number => *mut i32)), 3);
     assert_eq!(cu!(cuda, cuStreamQuery(0 => Handle)), 3);
-    assert_eq!(cu!(cuda, cuThreadExchangeStreamCaptureMode(&raw mut number => *mut i32)), 3);
     assert_eq!(cu!(cuda, cuDriverGetVersion(&raw mut number => *mut i32)), 0);
     assert_eq!(number, 12090);
     cuda.control.version(11040);

@@ -204,6 +204,10 @@ fn copies_go_through_device_memory_in_order() {
         to => *mut u8, device => u64, bytes => usize, stream => Handle));
     assert_eq!(down, 0);
     assert_eq!(back[255], 255, "a copy into pageable memory is over when the call returns");
+    let end = words[511].as_ptr();
+    let down = cu!(cuda, cuMemcpyDtoHAsync_v2(
+        end => *mut u64, device => u64, 16 => usize, stream => Handle));
+    assert_eq!(down, INVALID_VALUE, "it would end behind the page");
     assert_eq!(cu!(cuda, cuMemFree_v2(device => u64)), 0);
     cuda.expect_violations(&[]);
 }

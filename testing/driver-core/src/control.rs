@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 /// The test driver `name` (`cuda_driver`, `hip_driver`) that Cargo has built for the running test: it
 /// lies beside the test's executable, since the driver's package is a library of the kinds `cdylib`
-/// and `rlib`, and a dependency or the package of the test.
+/// and `rlib`, and either the package of the test or one that it depends on.
+///
+/// Once it is open, the loader finds it under the vendor's soname as well.
 ///
 /// # Panics
 ///

@@ -28,6 +28,12 @@
 //! [`control!`] lists the functions that both libraries export; [`Control`] calls them. A failed
 //! assertion of a test leaves the device as it is; [`Control::open`] resets it.
 //!
+//! # What it does not model
+//!
+//! Kernels, launched graphs, waits on memory values, timing and sharing of events between processes,
+//! managed and registered memory, stream priorities, green contexts, the batching of WDDM. A capture
+//! that ends with a stream not joined back is not refused.
+//!
 //! # Where it runs
 //!
 //! On Linux, 64 bits. Elsewhere these crates are empty.

@@ -235,6 +235,8 @@ impl Call {
         }
         let found = self.memory.on_host(at.addr(), len).map(|(key, piece)| (key, piece.freed));
         match found {
+            // Begins in page-locked memory and ends behind it.
+            None if self.memory.on_host(at.addr(), 1).is_some() => Err(Refusal::InvalidValue),
             None => Ok(Bytes::Program(at)),
             Some((_, true)) => {
                 self.log("freed memory was named in a call");

@@ -4,9 +4,14 @@
 use driver_core::abi::HostAddress;
 use driver_core::memory::{AWAY, Place, Request, Value};
 use driver_core::{Call, Driver, DurNs, Live, Outcome, PER_THREAD, Refusal, Rules};
+use std::io::Write;
+use std::sync::Once;
 use std::thread;
+use std::time::{Duration, Instant};
 
 const FAULT: i32 = -700;
+/// Of all tests together; they take milliseconds.
+const LONGEST: Duration = Duration::from_secs(120);
 
 /// Codes in the order of no vendor, so that a mix-up with one is seen.
 fn code(refusal: Refusal) -> i32 {
@@ -35,8 +40,26 @@ static RULES: Rules = Rules {
 const HOST: Request =
     Request { place: Place::Host, bytes: 64, portable: false, mapped: true, coherent: true };
 
+/// Ends the test run where it does not end by itself.
+fn watch() {
+    static WATCHED: Once = Once::new();
+    WATCHED.call_once(|| {
+        // Parked, and gone with the process.
+        thread::spawn(|| {
+            let begin = Instant::now();
+            while begin.elapsed() < LONGEST {
+                thread::park_timeout(LONGEST);
+            }
+            // Not by `eprintln`, which the test harness captures and loses with the process.
+            let _ = writeln!(std::io::stderr(), "a test hangs: not over after {LONGEST:?}");
+            std::process::exit(101);
+        });
+    });
+}
+
 /// A device with a context that is current to this thread.
 fn ready() -> &'static Driver {
+    watch();
     let driver = Driver::leak(&RULES);
     ask(driver, |call| {
         call.initialize(0)?;
@@ -127,12 +150,12 @@ fn handles_are_never_given_twice_not_even_after_a_reset() {
 #[test]
 fn a_reset_ends_what_is_held_and_waits_for_what_runs() {
     let driver = ready();
-    let begin = std::time::Instant::now();
+    let begin = Instant::now();
     assert_eq!(driver.hold(0), 0);
     assert_eq!(driver.work(0, DurNs::from_us(2000)), 0);
     assert_eq!(driver.work(99, DurNs(1)), -4);
     driver.reset();
-    assert!(begin.elapsed() >= std::time::Duration::from_millis(2));
+    assert!(begin.elapsed() >= Duration::from_millis(2));
 }
 
 #[test]

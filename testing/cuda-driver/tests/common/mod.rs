@@ -3,6 +3,7 @@
 
 use driver_core::{Control, library};
 use std::ffi::c_void;
+use std::io::Write;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
@@ -185,7 +186,8 @@ impl Watchdog {
         let watching = thread::spawn(move || {
             let waited = dropped.recv_timeout(Duration::from_secs(60));
             if waited == Err(mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("{test} hangs: not over after 60 s");
+                // Not by `eprintln`, which the test harness captures and loses with the process.
+                let _ = writeln!(std::io::stderr(), "{test} hangs: not over after 60 s");
                 std::process::exit(101);
             }
         });

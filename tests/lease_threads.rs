@@ -8,7 +8,7 @@ use common::{Watchdog, wait_for};
 use gpu_async_reactor::backend::lease::LeaseStats;
 use gpu_async_reactor::backend::software::{Hang, SoftwareDevice};
 use gpu_async_reactor::host::StdClock;
-use gpu_async_reactor::{DurNs, ThreadPort};
+use gpu_async_reactor::{DeviceStream, DurNs, ThreadPort};
 use leases::{Rig, SPIN, idle, plan, wait_for_lease};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -65,20 +65,20 @@ fn turn(device: &SoftwareDevice, dropped: &Arc<AtomicUsize>, kind: usize) -> usi
             let (buffer, _) = wait_for_lease(first, SPIN).unwrap();
             drop((buffer, rig, third));
         }
-        // Swept by another thread, which learns of the drops by the list alone.
+        // Swept by another thread's lease, which learns of the drops by the list alone.
         _ => {
-            let stream = first.stream().clone();
-            let dropped = AtomicBool::new(false);
+            let gone = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    stream.sweep();
-                    wait_for(|| dropped.load(Ordering::Relaxed));
-                    stream.synchronize().unwrap();
-                    stream.sweep();
+                    rig.stream.sweep();
+                    wait_for(|| gone.load(Ordering::Relaxed));
+                    rig.stream.synchronize().unwrap();
+                    drop(rig.lease(&open));
                 });
                 drop((first, second, third));
-                dropped.store(true, Ordering::Relaxed);
+                gone.store(true, Ordering::Relaxed);
             });
+            return 4;
         }
     }
     3

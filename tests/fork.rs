@@ -118,6 +118,20 @@ struct Parent {
     dropped: Arc<AtomicUsize>,
 }
 
+/// What other threads use all the time, so that a fork finds its locks held now and then.
+struct Busy {
+    stream: SoftwareStream,
+    device: SoftwareDevice,
+    hang: Hang,
+}
+
+impl Busy {
+    fn new() -> Self {
+        let device = SoftwareDevice::new().unwrap();
+        Busy { stream: device.stream().unwrap(), device, hang: Hang::new() }
+    }
+}
+
 fn context() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }
@@ -130,7 +144,7 @@ where
 }
 
 impl Parent {
-    fn new() -> Self {
+    fn new(busy: &Busy) -> Self {
         let device = SoftwareDevice::new().unwrap();
         let stream = device.stream().unwrap();
         let hang = Hang::new();
@@ -156,7 +170,7 @@ impl Parent {
         let (mut waiting, fresh, unpolled) = (watch(), watch(), watch());
         assert!(waiting.as_mut().poll(&mut context()).is_pending());
         let locked = SoftwareBuffer::new(8);
-        let ends = device.stream().unwrap();
+        let ends = busy.device.stream().unwrap();
         let flagged = Flagged(PinnedBuffer::new(8), Flag(dropped.clone()));
         let (early, ()) = ends.lease(flagged, |_| Ok(())).unwrap();
         let ended = early.stream().clone();
@@ -329,18 +343,20 @@ fn in_child(code: impl FnOnce()) -> bool {
 fn a_forked_child_gets_an_error_from_every_call_and_waits_for_nobody_and_its_own_devices_work() {
     let _watchdog = Watchdog::new("fork");
     let stop = AtomicBool::new(false);
-    let busy = SoftwareDevice::new().unwrap();
+    let busy = Busy::new();
     thread::scope(|scope| {
-        // Threads that hold the locks of a device, of its streams and lists, now and then.
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    let stream = busy.stream().unwrap();
-                    drop(stream.lease(PinnedBuffer::new(8), |_| Ok(())).unwrap());
-                    stream.sweep();
-                }
-            });
-        }
+        // Threads that hold the locks of a device, of a stream and of a hang, now and then.
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let stream = busy.device.stream().unwrap();
+                drop(stream.lease(PinnedBuffer::new(8), |_| Ok(())).unwrap());
+            }
+        });
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                assert!(busy.stream.stamp_of(1).is_none() && !busy.hang.is_released());
+            }
+        });
         let gone_on = catch_unwind(AssertUnwindSafe(|| {
             for _ in 0..FORKS {
                 in_parent_and_child(&busy);
@@ -351,9 +367,8 @@ fn a_forked_child_gets_an_error_from_every_call_and_waits_for_nobody_and_its_own
     });
 }
 
-fn in_parent_and_child(busy: &SoftwareDevice) {
-    let parent = Parent::new();
-    let stream_of_busy = busy.stream().unwrap();
+fn in_parent_and_child(busy: &Busy) {
+    let parent = Parent::new(busy);
     let (dropped, locked) = (parent.dropped.clone(), parent.locked.clone());
     let (held, go) = (AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -366,14 +381,14 @@ fn in_parent_and_child(busy: &SoftwareDevice) {
         wait_for(|| held.load(Ordering::Acquire));
         // SAFETY: the child, whose memory is its own, uses and drops these copies; the parent forgets
         // them and goes on with the originals.
-        let copies = unsafe {
-            (std::ptr::read(&raw const parent), std::ptr::read(&raw const stream_of_busy))
-        };
-        let copies = std::mem::ManuallyDrop::new((copies, busy.clone()));
+        let copies =
+            unsafe { (std::ptr::read(&raw const parent), std::ptr::read(&raw const *busy)) };
+        let copies = std::mem::ManuallyDrop::new(copies);
         let went = in_child(|| {
-            let ((parent, stream), busy) = std::mem::ManuallyDrop::into_inner(copies);
+            let (parent, busy) = std::mem::ManuallyDrop::into_inner(copies);
             parent.use_in_child();
-            drop((stream, busy));
+            busy.hang.release();
+            drop(busy);
             use_fresh_ones();
         });
         go.store(true, Ordering::Release);

@@ -8,10 +8,10 @@ use common::{Watchdog, wait_for};
 use gpu_async_reactor::backend::lease::LeaseStats;
 use gpu_async_reactor::backend::software::{Hang, SoftwareDevice};
 use gpu_async_reactor::host::StdClock;
-use gpu_async_reactor::{DurNs, ThreadPort};
+use gpu_async_reactor::{DeviceStream, DurNs, ThreadPort};
 use leases::{Rig, SPIN, idle, plan, wait_for_lease};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Eight threads on one device, each with streams that it makes and drops while work is on its way and
 /// leases that it drops, awaits, forgets a wait of, or lets another thread sweep.
@@ -65,14 +65,20 @@ fn turn(device: &SoftwareDevice, dropped: &Arc<AtomicUsize>, kind: usize) -> usi
             let (buffer, _) = wait_for_lease(first, SPIN).unwrap();
             drop((buffer, rig, third));
         }
-        // Swept by another thread, against this one's drops.
+        // Swept by another thread's lease, which learns of the drops by the list alone.
         _ => {
-            let stream = first.stream().clone();
+            let gone = AtomicBool::new(false);
             std::thread::scope(|scope| {
-                scope.spawn(|| (0..4).map(|_| stream.sweep()).sum::<usize>());
+                scope.spawn(|| {
+                    rig.stream.sweep();
+                    wait_for(|| gone.load(Ordering::Relaxed));
+                    rig.stream.synchronize().unwrap();
+                    drop(rig.lease(&open));
+                });
                 drop((first, second, third));
-                rig.stream.sweep();
+                gone.store(true, Ordering::Relaxed);
             });
+            return 4;
         }
     }
     3

@@ -53,8 +53,6 @@ pub(super) struct StreamCore {
     place: Place,
     bell: Option<Bell>,
     semaphore: vk::Semaphore,
-    /// The number from which on the stream counts: what the slot had issued before.
-    base: u64,
     /// The largest number that was ever handed to `vkQueueSubmit`.
     attempted: AtomicU64,
     /// The largest number whose submission was accepted.
@@ -81,6 +79,9 @@ struct Issuer {
     commands: CommandSet,
     /// The last number whose store was queued.
     marked: u64,
+    /// The number whose time each query of the stamps holds, 0 for none of this stream's. Empty where
+    /// marks take no time.
+    stamped: Vec<u64>,
     /// Memory that the submissions up to a number use.
     uses: VecDeque<(u64, Arc<DeviceMemory>)>,
 }
@@ -118,7 +119,9 @@ impl StreamCore {
     ) -> Self {
         let base = lease.last_issued();
         let (line, slot) = (lease.line().clone(), lease.slot());
-        let issuer = Issuer { lease, commands, marked: base, uses: VecDeque::new() };
+        let stamps = if commands.stamps.is_some() { super::TIMESTAMPS_KEPT as usize } else { 0 };
+        let stamped = alloc::vec![0; stamps];
+        let issuer = Issuer { lease, commands, marked: base, stamped, uses: VecDeque::new() };
         let reclaim = Some(Reclaim::new(shared.leases().clone()));
         StreamCore {
             reclaim,
@@ -128,7 +131,6 @@ impl StreamCore {
             place,
             bell,
             semaphore,
-            base,
             attempted: AtomicU64::new(base),
             submitted: AtomicU64::new(base),
             known: AtomicU64::new(base),
@@ -207,6 +209,9 @@ impl StreamCore {
         issuer.lease.issue();
         if batch.mark {
             issuer.marked = number;
+            if let Some(stamped) = issuer.stamped.get_mut(stamp_of(number) as usize) {
+                *stamped = number;
+            }
         }
         if let Some(buffer) = recorded {
             issuer.commands.submitted(number, buffer);
@@ -339,17 +344,18 @@ impl StreamCore {
         let (Some(pool), Some(clock)) = (issuer.commands.stamps, &gpu.clock) else {
             return Ok(None);
         };
-        let last = issuer.lease.last_issued();
-        let kept = number > self.base
-            && number <= last
-            && last - number < u64::from(super::TIMESTAMPS_KEPT);
+        // A query that no mark of this stream has written holds another stream's time, or is not
+        // initialised and must not be asked for (`vkGetQueryPoolResults`).
+        let query = stamp_of(number);
+        let is_there = number > 0 && issuer.stamped[query as usize] == number;
+        let kept =
+            is_there && issuer.lease.last_issued() - number < u64::from(super::TIMESTAMPS_KEPT);
         if !kept || self.completed(CALL)? < number {
             return Ok(None);
         }
         let mut found = [[0_u64; 2]; 1];
         let flags = vk::QueryResultFlags::TYPE_64 | vk::QueryResultFlags::WITH_AVAILABILITY;
-        let query = stamp_of(number);
-        // SAFETY: the pool is of this device, the query is one of it, and the space holds one result
+        // SAFETY: the pool is of this device, the query is one of it and was written, and the space holds one result
         // of two 64-bit numbers.
         let got = unsafe { gpu.device.get_query_pool_results(pool, query, &mut found, flags) };
         match got {

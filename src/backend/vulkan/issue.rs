@@ -39,6 +39,7 @@ use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use ash::vk;
+use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -199,10 +200,13 @@ impl StreamCore {
             None
         };
         self.attempted.store(number, Ordering::Release);
+        // Before the submission: where its outcome stays unknown, nothing that it uses is let go of.
+        issuer.uses.extend(batch.uses.iter().map(|&memory| (number, memory.clone())));
         // SAFETY: the recorded buffer is executable and not pending; the rest is promised by the caller.
         if let Err(error) = unsafe { self.submit(call, batch.program, recorded, number) } {
-            if let Some(buffer) = recorded.filter(|_| !gpu.is_lost()) {
-                issuer.commands.give_back(buffer);
+            if !gpu.is_lost() {
+                recorded.into_iter().for_each(|buffer| issuer.commands.give_back(buffer));
+                issuer.uses.truncate(issuer.uses.len() - batch.uses.len());
             }
             return Err(error);
         }
@@ -216,7 +220,6 @@ impl StreamCore {
         if let Some(buffer) = recorded {
             issuer.commands.submitted(number, buffer);
         }
-        issuer.uses.extend(batch.uses.iter().map(|&memory| (number, memory.clone())));
         self.submitted.store(number, Ordering::Release);
         Ok(number)
     }
@@ -290,17 +293,20 @@ impl StreamCore {
             .push_next(&mut timeline);
         self.calls.submits.fetch_add(1, Ordering::Relaxed);
         let gpu = self.gpu();
+        let unknown = Unknown { gpu, handed_over: Cell::new(false) };
         let submitted = gpu.queue.with(|queue| {
             // Under the queue's lock, so that `close` waits for what was queued before it, and nothing
             // is queued after.
             if self.shared.is_closing() {
                 return Err(status::closed(call));
             }
+            unknown.handed_over.set(true);
             // SAFETY: the queue is ours alone for the call; the own semaphore is signalled to a value
             // above all that were submitted; the rest is promised by the caller.
             Ok(unsafe { gpu.device.queue_submit(queue, &[info], vk::Fence::null()) })
-        })?;
-        submitted.map_err(|result| match result {
+        });
+        core::mem::forget(unknown);
+        submitted?.map_err(|result| match result {
             // Only for these does Vulkan promise that nothing was touched (`vkQueueSubmit`).
             vk::Result::ERROR_OUT_OF_HOST_MEMORY | vk::Result::ERROR_OUT_OF_DEVICE_MEMORY => {
                 gpu.failed("vkQueueSubmit", result)
@@ -370,6 +376,22 @@ impl StreamCore {
     #[cfg(test)]
     pub(super) fn command_buffers(&self) -> usize {
         self.issuer().as_ref().map_or(0, |issuer| issuer.commands.buffers())
+    }
+}
+
+/// Dropped while a lent lock of the queue unwinds: what was handed over may run, and nobody has taken note of
+/// it, so that the device is as good as lost.
+struct Unknown<'g> {
+    gpu: &'g Gpu,
+    handed_over: Cell<bool>,
+}
+
+impl Drop for Unknown<'_> {
+    fn drop(&mut self) {
+        if self.handed_over.get() {
+            let told = "the queue's lock panicked behind it: what is queued is unknown";
+            self.gpu.lose(Error::backend("vkQueueSubmit", told));
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 //! validation layer, into a failure. One case runs at a time, each under a watchdog.
 
 mod broken;
+mod buffers;
 #[path = "../common/mod.rs"]
 mod common;
 mod errors;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         faults::CASES,
         lifetimes::CASES,
         leases::CASES,
+        buffers::CASES,
         errors::CASES,
         injected::CASES,
     ];

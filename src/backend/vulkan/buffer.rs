@@ -4,7 +4,7 @@
 //! again, or freed when the device is closed.
 
 use super::gpu::Gpu;
-use super::memory::{Allocation, PAGE, Use};
+use super::memory::{Allocation, PAGE, Use, too_long};
 use crate::backend::lease::DeviceBuffer;
 use crate::core::error::Result;
 use alloc::sync::Arc;
@@ -33,8 +33,10 @@ impl Recycler {
 
     /// At least `bytes` for `kind`: what was used before, if it is not more than twice that.
     fn take(self: &Arc<Self>, bytes: usize, kind: Use) -> Result<DeviceMemory> {
-        let bytes = (bytes as u64).max(1).next_multiple_of(PAGE);
-        let fits = |old: &Allocation| old.kind == kind && (bytes..=2 * bytes).contains(&old.bytes);
+        let pages = (bytes as u64).max(1).checked_next_multiple_of(PAGE);
+        let bytes = pages.ok_or_else(|| too_long(bytes))?;
+        let serves = |old: &Allocation| old.bytes >= bytes && old.bytes / 2 <= bytes;
+        let fits = |old: &Allocation| old.kind == kind && serves(old);
         let old = {
             let mut unused = self.unused();
             unused.iter().position(fits).map(|at| unused.swap_remove(at))

@@ -181,7 +181,8 @@ impl VulkanDevice {
     ///
     /// # Errors
     ///
-    /// Those of the Vulkan calls.
+    /// Those of the Vulkan calls, and a [`Backend`](ErrorCode::Backend) error for more than any heap of memory
+    /// has.
     pub fn buffer(&self, bytes: usize) -> Result<VulkanBuffer> {
         self.shared.gpu.ready("buffer")?;
         let mut reclaimed = Reclaimed::default();
@@ -194,7 +195,7 @@ impl VulkanDevice {
     ///
     /// # Errors
     ///
-    /// Those of the Vulkan calls.
+    /// As [`buffer`](Self::buffer).
     pub fn pinned(&self, bytes: usize) -> Result<PinnedBuffer> {
         self.shared.gpu.ready("pinned")?;
         let mut reclaimed = Reclaimed::default();

@@ -110,8 +110,8 @@ impl Drop for DeviceMemory {
 /// Memory of the device, for [`VulkanStream::fill`](super::VulkanStream::fill) and copies. Clones are
 /// handles of the same bytes.
 ///
-/// What a stream uses stays until the stream's semaphore has passed that use, whoever drops it. Its
-/// content is undefined at first, and that of an earlier buffer may show.
+/// What a stream uses stays until a status or a submission of the stream finds that its semaphore has passed
+/// that use, whoever drops it. Its content is undefined at first, and that of an earlier buffer may show.
 #[derive(Clone)]
 pub struct VulkanBuffer {
     memory: Arc<DeviceMemory>,

@@ -11,7 +11,8 @@
 //!
 //! Queueing takes the stream's lock, and under it the queue's for the one call of `vkQueueSubmit`.
 //! Recording happens under the stream's alone. Numbers are therefore submitted in their order, as a
-//! timeline semaphore demands. A status query takes no lock.
+//! timeline semaphore demands. A status query waits for no lock; it tries the stream's where a use of memory
+//! is over.
 //!
 //! # Its end
 //!
@@ -60,6 +61,9 @@ pub(super) struct StreamCore {
     submitted: AtomicU64,
     /// The largest counter that was seen.
     known: AtomicU64,
+    /// The first number whose memory the issuer keeps, written under its lock; the largest there is for none.
+    /// A status that has not reached it leaves the lock alone.
+    oldest_use: AtomicU64,
     /// None only while the stream is dropped.
     issuer: Mutex<Option<Issuer>>,
     /// None only while the stream is dropped.
@@ -135,6 +139,7 @@ impl StreamCore {
             attempted: AtomicU64::new(base),
             submitted: AtomicU64::new(base),
             known: AtomicU64::new(base),
+            oldest_use: AtomicU64::new(u64::MAX),
             issuer: Mutex::new(Some(issuer)),
             calls: Calls::default(),
         }
@@ -160,7 +165,22 @@ impl StreamCore {
         // SAFETY: the semaphore is this stream's and of this device; it is destroyed after the stream only.
         let value = unsafe { self.gpu().counter(self.semaphore, attempted) }?;
         self.known.fetch_max(value, Ordering::Relaxed);
+        if value >= self.oldest_use.load(Ordering::Relaxed) {
+            // Whoever holds the lock queues something, and lets go of it then.
+            if let Ok(mut issuer) = self.issuer.try_lock() {
+                issuer.as_mut().into_iter().for_each(|issuer| self.let_go(issuer, value));
+            }
+        }
         Ok(value)
+    }
+
+    /// Drops the memory that the submissions up to `completed` used.
+    fn let_go(&self, issuer: &mut Issuer, completed: u64) {
+        while issuer.uses.front().is_some_and(|(used, _)| *used <= completed) {
+            issuer.uses.pop_front();
+        }
+        let oldest = issuer.uses.front().map_or(u64::MAX, |(used, _)| *used);
+        self.oldest_use.store(oldest, Ordering::Relaxed);
     }
 
     fn check_issued(&self, number: u64) -> Result<()> {
@@ -185,9 +205,7 @@ impl StreamCore {
             return Err(Error::new(ErrorCode::SlotExhausted, [slot]));
         }
         let known = self.known.load(Ordering::Relaxed);
-        while issuer.uses.front().is_some_and(|(used, _)| *used <= known) {
-            issuer.uses.pop_front();
-        }
+        self.let_go(issuer, known);
         let recorded = if batch.mark || batch.work.is_some() {
             let buffer = issuer.commands.take(gpu, known, || self.completed(call))?;
             // SAFETY: the buffer is of this stream's own pool, which its lock guards, and not pending.
@@ -220,6 +238,7 @@ impl StreamCore {
         if let Some(buffer) = recorded {
             issuer.commands.submitted(number, buffer);
         }
+        self.let_go(issuer, known);
         self.submitted.store(number, Ordering::Release);
         Ok(number)
     }

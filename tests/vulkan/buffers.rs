@@ -1,11 +1,15 @@
-//! Buffers: what cannot be had and when a stream lets go of one.
+//! Buffers: what cannot be had, when a stream lets go of one, and how many are kept.
 
+use crate::broken::{Broken, fail, repair};
 use crate::setup::device;
+use gpu_async_reactor::backend::vulkan::ash::vk;
 use gpu_async_reactor::{DeviceStream, ErrorCode};
 
 crate::cases![
     what_is_longer_than_any_memory_is_refused,
     a_stream_lets_go_of_a_buffer_once_its_status_has_passed_the_use,
+    buffers_that_grow_leave_a_bounded_number_of_smaller_ones_behind,
+    memory_that_nobody_uses_is_given_up_before_an_allocation_fails,
 ];
 
 fn what_is_longer_than_any_memory_is_refused() {
@@ -39,4 +43,41 @@ fn a_stream_lets_go_of_a_buffer_once_its_status_has_passed_the_use() {
         }
         assert_eq!((device.stats().buffers, device.stats().unused_buffers), (0, 2), "way {way}");
     }
+}
+
+fn buffers_that_grow_leave_a_bounded_number_of_smaller_ones_behind() {
+    let device = device();
+    for pages in 1..=300 {
+        drop((device.pinned(pages * 4096).unwrap(), device.buffer(pages * 4096).unwrap()));
+    }
+    let kept = device.stats().unused_buffers;
+    assert!(kept <= 64 + 2, "{kept} allocations that nobody uses");
+}
+
+fn memory_that_nobody_uses_is_given_up_before_an_allocation_fails() {
+    let broken = Broken::new();
+    let device = &broken.device;
+    drop((device.buffer(1).unwrap(), device.pinned(1).unwrap()));
+    assert_eq!(device.stats().unused_buffers, 2);
+    let results = [
+        vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
+        vk::Result::ERROR_OUT_OF_HOST_MEMORY,
+        vk::Result::ERROR_TOO_MANY_OBJECTS,
+    ];
+    let mut held = Vec::new();
+    for (size, result) in (1..).map(|turn| 4096 << (2 * turn)).zip(results) {
+        assert!(device.stats().unused_buffers > 0);
+        fail("vkAllocateMemory", 0, result);
+        held.push(device.buffer(size).unwrap());
+        assert!(!repair(), "it failed once");
+        assert_eq!(device.stats().unused_buffers, 0);
+        // With nothing to give up, the failure is the answer.
+        fail("vkAllocateMemory", 0, result);
+        let error = device.buffer(size).unwrap_err();
+        assert_eq!(error.status_number(), Some(i64::from(result.as_raw())));
+        assert!(!repair());
+        drop(device.pinned(1).unwrap());
+    }
+    drop(held);
+    broken.end();
 }

@@ -1,7 +1,8 @@
 //! Buffers of the program: device memory, and pinned memory that the host sees.
 //!
 //! Dropping one makes no Vulkan call. Its memory goes to the device's [`Recycler`] and is handed out
-//! again, or freed when the device is closed.
+//! again, or freed: when the device is closed, or when another buffer is made that it does not serve and too
+//! many such are kept or memory is short.
 
 use super::gpu::Gpu;
 use super::memory::{Allocation, PAGE, Use, too_long};
@@ -15,9 +16,14 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// How many allocations that nobody uses are kept before the making of another one frees the oldest.
+const KEPT: usize = 64;
+
 /// Memory that nobody uses, and the count of what somebody does.
 pub(super) struct Recycler {
     gpu: Arc<Gpu>,
+    /// The oldest first. The device uses none of it: streams and leases keep what it does, and so must the
+    /// program for its own commands. The lock is held for no Vulkan call.
     unused: Mutex<Vec<Allocation>>,
     used: AtomicUsize,
 }
@@ -39,14 +45,34 @@ impl Recycler {
         let fits = |old: &Allocation| old.kind == kind && serves(old);
         let old = {
             let mut unused = self.unused();
-            unused.iter().position(fits).map(|at| unused.swap_remove(at))
+            unused.iter().position(fits).map(|at| unused.remove(at))
         };
         let allocation = match old {
             Some(old) => old,
-            None => Allocation::new(&self.gpu, bytes, kind)?,
+            None => self.make(bytes, kind)?,
         };
         self.used.fetch_add(1, Ordering::Relaxed);
         Ok(DeviceMemory { allocation: Some(allocation), recycler: self.clone() })
+    }
+
+    /// A new allocation. What nobody uses makes room for it: the oldest where many are kept, or else buffers
+    /// that grow bit by bit would leave all the smaller ones behind, and everything where memory is short.
+    fn make(&self, bytes: u64, kind: Use) -> Result<Allocation> {
+        let surplus = {
+            let mut unused = self.unused();
+            (unused.len() >= KEPT).then(|| unused.remove(0))
+        };
+        if let Some(surplus) = surplus {
+            // SAFETY: it was made by this device, nobody holds it, and the device does not use it.
+            unsafe { surplus.destroy(&self.gpu) };
+        }
+        let made = Allocation::new(&self.gpu, bytes, kind);
+        let failed = made.as_ref().err().is_some_and(|error| error.status_number().is_some());
+        // SAFETY: the device is there, since it has just answered.
+        if failed && !self.gpu.is_lost() && unsafe { self.free() } > 0 {
+            return Allocation::new(&self.gpu, bytes, kind);
+        }
+        made
     }
 
     /// How many allocations somebody holds.
@@ -59,17 +85,20 @@ impl Recycler {
         self.unused().len()
     }
 
-    /// Frees what nobody holds.
+    /// Frees what nobody holds, and says how many there were.
     ///
     /// # Safety
     ///
-    /// No submission that is not complete uses any of it.
-    pub(super) unsafe fn free(&self) {
-        for allocation in self.unused().drain(..) {
-            // SAFETY: it was made by this device and nobody holds it, hence no reference into it; that
-            // the device does not use it is promised by the caller.
+    /// The device is not destroyed. What the program's own commands used of it was kept until they were done.
+    pub(super) unsafe fn free(&self) -> usize {
+        let unused = core::mem::take(&mut *self.unused());
+        let freed = unused.len();
+        for allocation in unused {
+            // SAFETY: it was made by this device and nobody holds it, hence no reference into it; nor does
+            // the device use it.
             unsafe { allocation.destroy(&self.gpu) };
         }
+        freed
     }
 }
 

@@ -63,7 +63,7 @@ pub struct VulkanStats {
     pub leaked: usize,
     /// Buffers in use, and those that a stream still uses after they were dropped.
     pub buffers: usize,
-    /// Allocations that nobody uses, kept for the next buffers.
+    /// Allocations that nobody uses, kept for the next buffers: at most 64 beside what was in use at one time.
     pub unused_buffers: usize,
     /// What became of leased buffers.
     pub leases: LeaseStats,

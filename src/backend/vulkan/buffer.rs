@@ -8,6 +8,7 @@ use super::gpu::Gpu;
 use super::memory::{Allocation, PAGE, Use, too_long};
 use crate::backend::lease::DeviceBuffer;
 use crate::core::error::Result;
+use crate::fork::Own;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use ash::vk;
@@ -24,13 +25,14 @@ pub(super) struct Recycler {
     gpu: Arc<Gpu>,
     /// The oldest first. The device uses none of it: streams and leases keep what it does, and so must the
     /// program for its own commands. The lock is held for no Vulkan call.
-    unused: Mutex<Vec<Allocation>>,
+    unused: Own<Mutex<Vec<Allocation>>>,
     used: AtomicUsize,
 }
 
 impl Recycler {
     pub(super) fn new(gpu: Arc<Gpu>) -> Self {
-        Recycler { gpu, unused: Mutex::new(Vec::new()), used: AtomicUsize::new(0) }
+        let unused = Own::of(gpu.birth, Mutex::new(Vec::new()));
+        Recycler { gpu, unused, used: AtomicUsize::new(0) }
     }
 
     fn unused(&self) -> MutexGuard<'_, Vec<Allocation>> {

@@ -48,6 +48,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// whether another one has met the loss of the device.
 const WAIT_SLICE_NS: u64 = 1_000_000_000;
 
+/// How often the counter is looked at after a wait for it has ended well. On a device that is not lost once is
+/// enough.
+const LOOKS: u32 = 1_000;
+
 pub(super) struct StreamCore {
     shared: Arc<Shared>,
     line: SharedLine,
@@ -292,7 +296,7 @@ impl StreamCore {
                 &buffers
             }
         };
-        let (waits, values, stages) = unzip(program.waits);
+        let (waits, values, stages) = program.unzipped_waits();
         let (signals, signalled): (Vec<_>, Vec<_>);
         let (signals, signalled) = if program.signals.is_empty() {
             (core::slice::from_ref(&self.semaphore), core::slice::from_ref(&number))
@@ -353,7 +357,14 @@ impl StreamCore {
             // A lost device may answer with success as well; the counter then tells.
             result => {
                 gpu.checked("vkWaitSemaphores", result)?;
-                Ok(self.completed(call)? >= number)
+                for _ in 0..LOOKS {
+                    if self.completed(call)? >= number {
+                        return Ok(true);
+                    }
+                    std::thread::yield_now();
+                }
+                let told = "done, and the counter is not there: the device is lost";
+                Err(gpu.lose(Error::backend("vkWaitSemaphores", told)))
             }
         }
     }
@@ -417,19 +428,6 @@ impl Drop for Unknown<'_> {
 /// The query that holds the timestamp of `number`.
 fn stamp_of(number: u64) -> u32 {
     (number % u64::from(super::TIMESTAMPS_KEPT)) as u32
-}
-
-/// Without an allocation where there is nothing.
-fn unzip(
-    waits: &[(vk::Semaphore, u64, vk::PipelineStageFlags)],
-) -> (Vec<vk::Semaphore>, Vec<u64>, Vec<vk::PipelineStageFlags>) {
-    let mut all = (Vec::new(), Vec::new(), Vec::new());
-    for &(semaphore, value, stage) in waits {
-        all.0.push(semaphore);
-        all.1.push(value);
-        all.2.push(stage);
-    }
-    all
 }
 
 impl DeviceStream for StreamCore {

@@ -39,7 +39,9 @@ const PROBE_NS: u64 = 5_000_000_000;
 ///
 /// # After a fork
 ///
-/// In a child process every call answers `Forked`, and dropping makes no Vulkan call.
+/// In a child process every call answers `Forked`, and dropping makes no Vulkan call. A child must not use the
+/// [queue](Self::queue)'s lock, nor read lines and pinned buffers of the parent: a driver may keep mapped memory
+/// out of children.
 #[derive(Clone)]
 pub struct VulkanDevice {
     shared: Arc<Shared>,

@@ -8,6 +8,7 @@
 //! Without a device every case is skipped, with the reason. `GPU_REQUIRE_VULKAN=1` turns that, and a missing
 //! validation layer, into a failure. One case runs at a time, each under a watchdog.
 
+mod barriers;
 mod broken;
 mod buffers;
 #[path = "../common/mod.rs"]
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
     let (mut ran, mut skipped, mut failed) = (0, 0, Vec::new());
     let groups = [
         stores::CASES,
+        barriers::CASES,
         plans::CASES,
         faults::CASES,
         lifetimes::CASES,

@@ -11,10 +11,19 @@
 use gpu_async_reactor::backend::vulkan::{VulkanDevice, VulkanStream};
 use gpu_async_reactor::host::StdClock;
 use gpu_async_reactor::{Clock, DeviceStream, MonoNs, Result, reached};
+use std::process::ExitCode;
 
 const ROUNDS: usize = 5_000;
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    let done = run();
+    if let Err(error) = &done {
+        eprintln!("error: {error}");
+    }
+    ExitCode::from(u8::from(done.is_err()))
+}
+
+fn run() -> Result<()> {
     let mut builder = VulkanDevice::builder();
     if let Some(name) = std::env::args().nth(1) {
         builder = builder.named(name);

@@ -11,6 +11,7 @@
 use gpu_async_reactor::backend::vulkan::VulkanDevice;
 use gpu_async_reactor::host::{Runtime, thread_cpu_time};
 use gpu_async_reactor::{Clock, Result};
+use std::process::ExitCode;
 
 const PLANS: [&str; 6] = [
     "block",
@@ -23,7 +24,15 @@ const PLANS: [&str; 6] = [
 const WAITS: u32 = 30;
 const BYTES: usize = 8 << 20;
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    let done = run();
+    if let Err(error) = &done {
+        eprintln!("error: {error}");
+    }
+    ExitCode::from(u8::from(done.is_err()))
+}
+
+fn run() -> Result<()> {
     let mut builder = VulkanDevice::builder().timestamps(true);
     if let Some(name) = std::env::args().nth(1) {
         builder = builder.named(name);

@@ -142,12 +142,67 @@ unsafe extern "system" fn update(
     data: *const c_void,
 ) {
     type Real = unsafe extern "system" fn(vk::CommandBuffer, vk::Buffer, u64, u64, *const c_void);
+    RECORDED.lock().unwrap().push(Recorded::Update { bytes: size });
     if !LOSING.load(Ordering::SeqCst) {
         // SAFETY: the address is that of this function, as the device's driver gave it.
         let real = unsafe { transmute::<usize, Real>(real("vkCmdUpdateBuffer")) };
         // SAFETY: the arguments are the caller's.
         unsafe { real(buffer, target, offset, size, data) }
     }
+}
+
+/// The bits of the stages, and those of the accesses.
+type Scope = (u32, u32);
+
+/// What was recorded into a command buffer, of the commands that a mark is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Recorded {
+    Update { bytes: u64 },
+    Barrier { from: Scope, to: Scope },
+}
+
+static RECORDED: Mutex<Vec<Recorded>> = Mutex::new(Vec::new());
+
+/// What was recorded since this was called last.
+pub fn recorded() -> Vec<Recorded> {
+    std::mem::take(&mut *RECORDED.lock().unwrap())
+}
+
+unsafe extern "system" fn barrier(
+    buffer: vk::CommandBuffer,
+    from: vk::PipelineStageFlags,
+    to: vk::PipelineStageFlags,
+    flags: vk::DependencyFlags,
+    count: u32,
+    memory: *const vk::MemoryBarrier<'_>,
+    buffers: u32,
+    of_buffers: *const c_void,
+    images: u32,
+    of_images: *const c_void,
+) {
+    type Real = unsafe extern "system" fn(
+        vk::CommandBuffer,
+        vk::PipelineStageFlags,
+        vk::PipelineStageFlags,
+        vk::DependencyFlags,
+        u32,
+        *const vk::MemoryBarrier<'_>,
+        u32,
+        *const c_void,
+        u32,
+        *const c_void,
+    );
+    assert_eq!((count, buffers, images), (1, 0, 0), "all of this backend's are global");
+    // SAFETY: there is one, which lives as long as this call.
+    let accesses = unsafe { &*memory };
+    RECORDED.lock().unwrap().push(Recorded::Barrier {
+        from: (from.as_raw(), accesses.src_access_mask.as_raw()),
+        to: (to.as_raw(), accesses.dst_access_mask.as_raw()),
+    });
+    // SAFETY: the address is that of this function, as the device's driver gave it.
+    let real = unsafe { transmute::<usize, Real>(real("vkCmdPipelineBarrier")) };
+    // SAFETY: the arguments are the caller's.
+    unsafe { real(buffer, from, to, flags, count, memory, buffers, of_buffers, images, of_images) }
 }
 
 /// A device that can be broken, over one that this backend opened.
@@ -176,6 +231,10 @@ impl Broken {
             if name == c"vkCmdUpdateBuffer" {
                 found.insert("vkCmdUpdateBuffer", real.expose_provenance());
                 return update as *const c_void;
+            }
+            if name == c"vkCmdPipelineBarrier" {
+                found.insert("vkCmdPipelineBarrier", real.expose_provenance());
+                return barrier as *const c_void;
             }
             match replacement(name.to_str().unwrap()) {
                 Some(("vkGetSemaphoreCounterValue", _)) => {

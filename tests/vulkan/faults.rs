@@ -16,6 +16,7 @@ use std::sync::Arc;
 crate::cases![
     f1_after_a_loss_every_wait_ends_with_it_although_its_word_was_stored,
     f1_a_counter_that_a_driver_sets_to_its_maximum_is_a_loss_and_no_completion,
+    f1_a_blocking_wait_that_a_lost_device_ends_well_is_a_loss_and_no_hang,
     f2_a_silent_word_and_a_lost_device_end_the_wait_within_one_backstop,
     f7_a_store_that_never_lands_is_refused_by_name_and_ends_waits_at_the_backstop,
     f12_a_submission_that_fails_while_the_wait_arms_is_the_wait_s_error,
@@ -89,6 +90,19 @@ fn f1_a_counter_that_a_driver_sets_to_its_maximum_is_a_loss_and_no_completion() 
         assert_eq!(ask(method).unwrap_err(), error, "for good");
         gate.open();
     }
+}
+
+fn f1_a_blocking_wait_that_a_lost_device_ends_well_is_a_loss_and_no_hang() {
+    let broken = Broken::new();
+    let stream = broken.device.stream().unwrap();
+    let gate = Gate::new(&broken.device);
+    let number = gate.hold(&stream).unwrap();
+    fail_always("vkWaitSemaphores", vk::Result::SUCCESS);
+    let error = stream.synchronize_mark(number).unwrap_err();
+    assert!(error.to_string().contains("the device is lost"), "{error}");
+    repair();
+    assert_eq!(stream.query().unwrap_err(), error, "for good");
+    gate.open();
 }
 
 fn f2_a_silent_word_and_a_lost_device_end_the_wait_within_one_backstop() {

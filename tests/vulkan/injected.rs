@@ -1,6 +1,7 @@
 //! Each function of Vulkan failing in turn.
 
 use crate::broken::{Broken, CALLS, fail, repair};
+use crate::setup::Gate;
 use gpu_async_reactor::backend::vulkan::VulkanDevice;
 use gpu_async_reactor::backend::vulkan::ash::vk;
 use gpu_async_reactor::{DeviceStream, Error, ErrorCode, Result};
@@ -10,6 +11,7 @@ crate::cases![
     each_call_that_loses_the_device_is_the_answer_of_every_later_one,
     a_failed_submission_of_unknown_outcome_loses_the_device,
     every_use_of_the_queue_is_under_the_lock_that_was_lent,
+    a_lent_lock_that_panics_behind_a_submission_loses_the_device,
     a_device_without_a_needed_function_is_refused,
 ];
 
@@ -152,6 +154,40 @@ fn every_use_of_the_queue_is_under_the_lock_that_was_lent() {
     assert_eq!((programs, lock.times.load(Ordering::SeqCst)), (100, 400));
     broken.end();
     assert_eq!(lock.times.load(Ordering::SeqCst), 401, "closing waits under it as well");
+}
+
+fn a_lent_lock_that_panics_behind_a_submission_loses_the_device() {
+    use gpu_async_reactor::backend::vulkan::QueueLock;
+    use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    #[derive(Default)]
+    struct Panicking(AtomicBool);
+    impl QueueLock for Panicking {
+        fn locked(&self, critical: &mut dyn FnMut()) {
+            critical();
+            assert!(!self.0.swap(false, Ordering::SeqCst), "behind the submission");
+        }
+    }
+    let lock = std::sync::Arc::new(Panicking::default());
+    let broken = Broken::locked_by(Some(lock.clone()));
+    let device = &broken.device;
+    let (stream, gate) = (device.stream().unwrap(), Gate::new(device));
+    gate.hold(&stream).unwrap();
+    let buffer = device.buffer(64).unwrap();
+    lock.0.store(true, Ordering::SeqCst);
+    set_hook(Box::new(|_| {}));
+    let panicked = catch_unwind(AssertUnwindSafe(|| stream.fill(&buffer, 1, 1)));
+    drop(take_hook());
+    assert!(panicked.is_err());
+    // The device has what it was given, and this backend took no note of it: nothing may be used again.
+    drop(buffer);
+    for error in [stream.mark().unwrap_err(), device.buffer(64).map(drop).unwrap_err()] {
+        assert!(error.to_string().contains("vkQueueSubmit"), "{error}");
+    }
+    gate.open();
+    drop(stream);
+    assert!(device.close().is_err());
+    broken.messages.assert_none();
 }
 
 fn a_device_without_a_needed_function_is_refused() {

@@ -8,7 +8,9 @@
 //! Without a device every case is skipped, with the reason. `GPU_REQUIRE_VULKAN=1` turns that, and a missing
 //! validation layer, into a failure. One case runs at a time, each under a watchdog.
 
+mod barriers;
 mod broken;
+mod buffers;
 #[path = "../common/mod.rs"]
 mod common;
 mod errors;
@@ -59,10 +61,12 @@ fn main() -> ExitCode {
     let (mut ran, mut skipped, mut failed) = (0, 0, Vec::new());
     let groups = [
         stores::CASES,
+        barriers::CASES,
         plans::CASES,
         faults::CASES,
         lifetimes::CASES,
         leases::CASES,
+        buffers::CASES,
         errors::CASES,
         injected::CASES,
     ];

@@ -1,10 +1,10 @@
 //! Stores, numbers, doorbells.
 
 use crate::common::wait_for;
-use crate::setup::{Gate, busy, device, device_by, seen};
+use crate::setup::{Checked, Gate, busy, device, device_by, seen};
 use gpu_async_reactor::backend::lease::DeviceBuffer;
 use gpu_async_reactor::backend::vulkan::ash::vk;
-use gpu_async_reactor::backend::vulkan::{Submission, VulkanDevice};
+use gpu_async_reactor::backend::vulkan::{Submission, TIMESTAMPS_KEPT, VulkanDevice, VulkanStream};
 use gpu_async_reactor::host::StdClock;
 use gpu_async_reactor::{
     Clock, DeviceCaps, DeviceStream, Doorbell, Error, ErrorCode, OwnedDescriptor,
@@ -20,6 +20,7 @@ crate::cases![
     a_warm_stream_marks_without_an_allocation,
     a_number_that_was_never_issued_is_refused,
     the_device_s_time_of_a_mark_lies_between_its_submission_and_its_sight,
+    a_number_without_a_mark_has_no_time_whatever_was_written_before,
     fills_and_copies_do_what_they_say_and_refuse_what_is_foreign,
 ];
 
@@ -160,17 +161,23 @@ fn a_number_that_was_never_issued_is_refused() {
     stream.synchronize().unwrap();
 }
 
-fn the_device_s_time_of_a_mark_lies_between_its_submission_and_its_sight() {
-    let clock = StdClock::new();
-    let device = match VulkanDevice::builder().timestamps(true).open() {
+/// A device that writes its time, if it can.
+fn timed() -> Option<Checked> {
+    match VulkanDevice::builder().timestamps(true).open() {
         Err(error) if error.code() == ErrorCode::Unsupported => {
-            return println!("    not asked: {error}");
+            println!("    not asked: {error}");
+            None
         }
         opened => {
             assert_eq!(opened.unwrap().close(), Ok(0));
-            device_by(|builder| builder.timestamps(true))
+            Some(device_by(|builder| builder.timestamps(true)))
         }
-    };
+    }
+}
+
+fn the_device_s_time_of_a_mark_lies_between_its_submission_and_its_sight() {
+    let clock = StdClock::new();
+    let Some(device) = timed() else { return };
     let stream = device.stream().unwrap();
     let mut last = None;
     for _ in 0..300 {
@@ -188,6 +195,36 @@ fn the_device_s_time_of_a_mark_lies_between_its_submission_and_its_sight() {
     assert_eq!(stream.completed_at(1).unwrap(), None, "overwritten long ago");
     assert!(stream.completed_at(last.unwrap() - 200).unwrap().is_some());
     drop(stream);
+}
+
+fn a_number_without_a_mark_has_no_time_whatever_was_written_before() {
+    let Some(device) = timed() else { return };
+    // SAFETY: nothing is submitted but the signal of the stream's own semaphore.
+    let point = |stream: &VulkanStream| unsafe { stream.submit(&Submission::default()) }.unwrap();
+    let first = device.stream().unwrap();
+    let unmarked = point(&first);
+    first.synchronize().unwrap();
+    assert_eq!(first.completed_at(unmarked).unwrap(), None, "its query was never written");
+    let marked = first.mark().unwrap();
+    (0..TIMESTAMPS_KEPT).for_each(|_| _ = point(&first));
+    first.synchronize().unwrap();
+    let again = marked + u64::from(TIMESTAMPS_KEPT);
+    assert_eq!(first.completed_at(again).unwrap(), None, "that of an earlier mark is there");
+    // Another stream takes the queries over, and counts from the beginning.
+    let numbers: Vec<_> = (0..5).map(|_| first.mark().unwrap()).collect();
+    first.synchronize().unwrap();
+    assert!(first.completed_at(numbers[4]).unwrap().is_some());
+    let kept = device.stream().unwrap();
+    drop(first);
+    let heirs: Vec<_> = (0..2).map(|_| device.stream().unwrap()).collect();
+    for heir in &heirs {
+        let last = (0..2 * TIMESTAMPS_KEPT).fold(0, |_, _| point(heir));
+        heir.synchronize().unwrap();
+        for number in last - 200..=last {
+            assert_eq!(heir.completed_at(number).unwrap(), None, "{number}");
+        }
+    }
+    drop((kept, heirs));
 }
 
 fn fills_and_copies_do_what_they_say_and_refuse_what_is_foreign() {

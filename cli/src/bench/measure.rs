@@ -2,13 +2,14 @@
 //!
 //! # Why every plan is measured alike
 //!
-//! Each piece of work ends with a mark: the device notes the time and then stores the word and the
-//! status. That note is the completion, whatever the plan, and a wait is for that point. `block` and
-//! `poll`, which read no word, would not have queued a mark in a program of their own: it is not
+//! Each piece of work ends with a mark. When the device came to it is noted, by the device itself where it
+//! can, whatever the plan ([`completed_at`](WorkStream::completed_at)), and a wait is for that point. `block`
+//! and `poll`, which read no word, would not have queued a mark in a program of their own: it is not
 //! counted among their driver calls. What the device does is the same for all.
 //!
 //! Between the wait's last look and the first clock read behind it the runtime records the outcome,
-//! which is part of what a caller sees. Counters and the device's note are read after that, and the work of the next wait is queued later still.
+//! which is part of what a caller sees. Counters and the noted instant are read after that, and the work of
+//! the next wait is queued later still.
 
 use super::filler::Done;
 use super::subject::WorkStream;
@@ -93,7 +94,7 @@ async fn wait_once<S: WorkStream>(
     let resumed = clock.monotonic_ns();
     let cpu_after = thread_cpu_time();
 
-    // Before the device is asked for its time, which is a call as well.
+    // Before the device is asked for the instant, which may be a call as well.
     let calls = stream.driver_calls() - calls_before;
     let completed = stream.completed_at(ticket.number())?;
     Ok(Sample {

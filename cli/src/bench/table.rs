@@ -17,7 +17,7 @@ const FILLER_COLUMNS: [&str; 2] = ["\npolls", "\nfilled"];
 const PLAN_COLUMNS: usize = 32;
 
 const NOTES: &str = "\
-lateness  from the device's own note of the completion until the caller ran again
+lateness  from the instant of the completion, as it was noted, until the caller ran again
 CPU       CPU time of the waiting thread, as a share of the time it waited
 calls     driver calls a wait: status queries, blocking waits, and the store of the word where
           the plan reads it

@@ -40,7 +40,8 @@ type Slots = SlotPool<fn() -> Result<SharedLine>>;
 
 pub(super) struct Shared {
     objects: Own<Objects>,
-    pool: Mutex<Slots>,
+    /// Forgotten in a forked child, as a thread that is not there may have been changing it.
+    pool: Own<Mutex<Slots>>,
     leases: Arc<LeaseCounts>,
 }
 
@@ -69,7 +70,7 @@ impl MetalDevice {
         let objects = Objects { device, listener: MTLSharedEventListener::new() };
         MetalDevice(Arc::new(Shared {
             objects: Own::new(objects),
-            pool: Mutex::new(SlotPool::default()),
+            pool: Own::new(Mutex::new(SlotPool::default())),
             leases: Arc::default(),
         }))
     }

@@ -145,7 +145,8 @@ impl MetalStream {
     pub fn commit(&self, buffer: &Retained<ProtocolObject<dyn MTLCommandBuffer>>) -> Result<()> {
         let core = &self.0;
         core.check_fork("commit")?;
-        if !core::ptr::eq(&*buffer.commandQueue(), self.queue()) {
+        let is_own = autoreleasepool(|_| core::ptr::eq(&*buffer.commandQueue(), self.queue()));
+        if !is_own {
             return Err(Error::new(ErrorCode::ForeignContext, ["commit", "command buffer"]));
         }
         let mut state = core.lock();
@@ -235,7 +236,8 @@ impl StreamCore {
 
     fn command_buffer(&self) -> Result<Retained<ProtocolObject<dyn MTLCommandBuffer>>> {
         self.check_fork("commandBuffer")?;
-        self.objects.queue.commandBuffer().ok_or_else(|| nil("commandBuffer"))
+        // Metal returns it autoreleased: on a thread without a pool of its own it would stay until that ends.
+        autoreleasepool(|_| self.objects.queue.commandBuffer()).ok_or_else(|| nil("commandBuffer"))
     }
 
     /// What stores `number` into the line once the event shows it.

@@ -1,12 +1,14 @@
 //! Buffers of the program: device memory, and pinned memory that the host sees.
 //!
 //! Dropping one makes no Vulkan call. Its memory goes to the device's [`Recycler`] and is handed out
-//! again, or freed when the device is closed.
+//! again, or freed: when the device is closed, or when another buffer is made that it does not serve and too
+//! many such are kept or memory is short.
 
 use super::gpu::Gpu;
-use super::memory::{Allocation, PAGE, Use};
+use super::memory::{Allocation, PAGE, Use, too_long};
 use crate::backend::lease::DeviceBuffer;
 use crate::core::error::Result;
+use crate::fork::Own;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use ash::vk;
@@ -15,16 +17,22 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// How many allocations that nobody uses are kept before the making of another one frees the oldest.
+const KEPT: usize = 64;
+
 /// Memory that nobody uses, and the count of what somebody does.
 pub(super) struct Recycler {
     gpu: Arc<Gpu>,
-    unused: Mutex<Vec<Allocation>>,
+    /// The oldest first. The device uses none of it: streams and leases keep what it does, and so must the
+    /// program for its own commands. The lock is held for no Vulkan call.
+    unused: Own<Mutex<Vec<Allocation>>>,
     used: AtomicUsize,
 }
 
 impl Recycler {
     pub(super) fn new(gpu: Arc<Gpu>) -> Self {
-        Recycler { gpu, unused: Mutex::new(Vec::new()), used: AtomicUsize::new(0) }
+        let unused = Own::of(gpu.birth, Mutex::new(Vec::new()));
+        Recycler { gpu, unused, used: AtomicUsize::new(0) }
     }
 
     fn unused(&self) -> MutexGuard<'_, Vec<Allocation>> {
@@ -33,18 +41,40 @@ impl Recycler {
 
     /// At least `bytes` for `kind`: what was used before, if it is not more than twice that.
     fn take(self: &Arc<Self>, bytes: usize, kind: Use) -> Result<DeviceMemory> {
-        let bytes = (bytes as u64).max(1).next_multiple_of(PAGE);
-        let fits = |old: &Allocation| old.kind == kind && (bytes..=2 * bytes).contains(&old.bytes);
+        let pages = (bytes as u64).max(1).checked_next_multiple_of(PAGE);
+        let bytes = pages.ok_or_else(|| too_long(bytes))?;
+        let serves = |old: &Allocation| old.bytes >= bytes && old.bytes / 2 <= bytes;
+        let fits = |old: &Allocation| old.kind == kind && serves(old);
         let old = {
             let mut unused = self.unused();
-            unused.iter().position(fits).map(|at| unused.swap_remove(at))
+            unused.iter().position(fits).map(|at| unused.remove(at))
         };
         let allocation = match old {
             Some(old) => old,
-            None => Allocation::new(&self.gpu, bytes, kind)?,
+            None => self.make(bytes, kind)?,
         };
         self.used.fetch_add(1, Ordering::Relaxed);
         Ok(DeviceMemory { allocation: Some(allocation), recycler: self.clone() })
+    }
+
+    /// A new allocation. What nobody uses makes room for it: the oldest where many are kept, or else buffers
+    /// that grow bit by bit would leave all the smaller ones behind, and everything where memory is short.
+    fn make(&self, bytes: u64, kind: Use) -> Result<Allocation> {
+        let surplus = {
+            let mut unused = self.unused();
+            (unused.len() >= KEPT).then(|| unused.remove(0))
+        };
+        if let Some(surplus) = surplus {
+            // SAFETY: it was made by this device, nobody holds it, and the device does not use it.
+            unsafe { surplus.destroy(&self.gpu) };
+        }
+        let made = Allocation::new(&self.gpu, bytes, kind);
+        let failed = made.as_ref().err().is_some_and(|error| error.status_number().is_some());
+        // SAFETY: the device is there, since it has just answered.
+        if failed && !self.gpu.is_lost() && unsafe { self.free() } > 0 {
+            return Allocation::new(&self.gpu, bytes, kind);
+        }
+        made
     }
 
     /// How many allocations somebody holds.
@@ -57,17 +87,20 @@ impl Recycler {
         self.unused().len()
     }
 
-    /// Frees what nobody holds.
+    /// Frees what nobody holds, and says how many there were.
     ///
     /// # Safety
     ///
-    /// No submission that is not complete uses any of it.
-    pub(super) unsafe fn free(&self) {
-        for allocation in self.unused().drain(..) {
-            // SAFETY: it was made by this device and nobody holds it, hence no reference into it; that
-            // the device does not use it is promised by the caller.
+    /// The device is not destroyed. What the program's own commands used of it was kept until they were done.
+    pub(super) unsafe fn free(&self) -> usize {
+        let unused = core::mem::take(&mut *self.unused());
+        let freed = unused.len();
+        for allocation in unused {
+            // SAFETY: it was made by this device and nobody holds it, hence no reference into it; nor does
+            // the device use it.
             unsafe { allocation.destroy(&self.gpu) };
         }
+        freed
     }
 }
 
@@ -108,8 +141,8 @@ impl Drop for DeviceMemory {
 /// Memory of the device, for [`VulkanStream::fill`](super::VulkanStream::fill) and copies. Clones are
 /// handles of the same bytes.
 ///
-/// What a stream uses stays until the stream's semaphore has passed that use, whoever drops it. Its
-/// content is undefined at first, and that of an earlier buffer may show.
+/// What a stream uses stays until a status or a submission of the stream finds that its semaphore has passed
+/// that use, whoever drops it. Its content is undefined at first, and that of an earlier buffer may show.
 #[derive(Clone)]
 pub struct VulkanBuffer {
     memory: Arc<DeviceMemory>,

@@ -39,7 +39,9 @@ const PROBE_NS: u64 = 5_000_000_000;
 ///
 /// # After a fork
 ///
-/// In a child process every call answers `Forked`, and dropping makes no Vulkan call.
+/// In a child process every call answers `Forked`, and dropping makes no Vulkan call. A child must not use the
+/// [queue](Self::queue)'s lock, nor read lines and pinned buffers of the parent: a driver may keep mapped memory
+/// out of children.
 #[derive(Clone)]
 pub struct VulkanDevice {
     shared: Arc<Shared>,
@@ -63,7 +65,7 @@ pub struct VulkanStats {
     pub leaked: usize,
     /// Buffers in use, and those that a stream still uses after they were dropped.
     pub buffers: usize,
-    /// Allocations that nobody uses, kept for the next buffers.
+    /// Allocations that nobody uses, kept for the next buffers: at most 64 beside what was in use at one time.
     pub unused_buffers: usize,
     /// What became of leased buffers.
     pub leases: LeaseStats,
@@ -181,7 +183,8 @@ impl VulkanDevice {
     ///
     /// # Errors
     ///
-    /// Those of the Vulkan calls.
+    /// Those of the Vulkan calls, and a [`Backend`](ErrorCode::Backend) error for more than any heap of memory
+    /// has.
     pub fn buffer(&self, bytes: usize) -> Result<VulkanBuffer> {
         self.shared.gpu.ready("buffer")?;
         let mut reclaimed = Reclaimed::default();
@@ -194,7 +197,7 @@ impl VulkanDevice {
     ///
     /// # Errors
     ///
-    /// Those of the Vulkan calls.
+    /// As [`buffer`](Self::buffer).
     pub fn pinned(&self, bytes: usize) -> Result<PinnedBuffer> {
         self.shared.gpu.ready("pinned")?;
         let mut reclaimed = Reclaimed::default();

@@ -11,7 +11,8 @@
 //!
 //! Queueing takes the stream's lock, and under it the queue's for the one call of `vkQueueSubmit`.
 //! Recording happens under the stream's alone. Numbers are therefore submitted in their order, as a
-//! timeline semaphore demands. A status query takes no lock.
+//! timeline semaphore demands. A status query waits for no lock; it tries the stream's where a use of memory
+//! is over.
 //!
 //! # Its end
 //!
@@ -39,12 +40,17 @@ use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use ash::vk;
+use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How long one call of `vkWaitSemaphores` lasts at most, in nanoseconds. In between the stream looks
 /// whether another one has met the loss of the device.
 const WAIT_SLICE_NS: u64 = 1_000_000_000;
+
+/// How often the counter is looked at after a wait for it has ended well. On a device that is not lost once is
+/// enough.
+const LOOKS: u32 = 1_000;
 
 pub(super) struct StreamCore {
     shared: Arc<Shared>,
@@ -53,14 +59,15 @@ pub(super) struct StreamCore {
     place: Place,
     bell: Option<Bell>,
     semaphore: vk::Semaphore,
-    /// The number from which on the stream counts: what the slot had issued before.
-    base: u64,
     /// The largest number that was ever handed to `vkQueueSubmit`.
     attempted: AtomicU64,
     /// The largest number whose submission was accepted.
     submitted: AtomicU64,
     /// The largest counter that was seen.
     known: AtomicU64,
+    /// The first number whose memory the issuer keeps, written under its lock; the largest there is for none.
+    /// A status that has not reached it leaves the lock alone.
+    oldest_use: AtomicU64,
     /// None only while the stream is dropped.
     issuer: Mutex<Option<Issuer>>,
     /// None only while the stream is dropped.
@@ -81,6 +88,9 @@ struct Issuer {
     commands: CommandSet,
     /// The last number whose store was queued.
     marked: u64,
+    /// The number whose time each query of the stamps holds, 0 for none of this stream's. Empty where
+    /// marks take no time.
+    stamped: Vec<u64>,
     /// Memory that the submissions up to a number use.
     uses: VecDeque<(u64, Arc<DeviceMemory>)>,
 }
@@ -118,7 +128,9 @@ impl StreamCore {
     ) -> Self {
         let base = lease.last_issued();
         let (line, slot) = (lease.line().clone(), lease.slot());
-        let issuer = Issuer { lease, commands, marked: base, uses: VecDeque::new() };
+        let stamps = if commands.stamps.is_some() { super::TIMESTAMPS_KEPT as usize } else { 0 };
+        let stamped = alloc::vec![0; stamps];
+        let issuer = Issuer { lease, commands, marked: base, stamped, uses: VecDeque::new() };
         let reclaim = Some(Reclaim::new(shared.leases().clone()));
         StreamCore {
             reclaim,
@@ -128,10 +140,10 @@ impl StreamCore {
             place,
             bell,
             semaphore,
-            base,
             attempted: AtomicU64::new(base),
             submitted: AtomicU64::new(base),
             known: AtomicU64::new(base),
+            oldest_use: AtomicU64::new(u64::MAX),
             issuer: Mutex::new(Some(issuer)),
             calls: Calls::default(),
         }
@@ -157,7 +169,22 @@ impl StreamCore {
         // SAFETY: the semaphore is this stream's and of this device; it is destroyed after the stream only.
         let value = unsafe { self.gpu().counter(self.semaphore, attempted) }?;
         self.known.fetch_max(value, Ordering::Relaxed);
+        if value >= self.oldest_use.load(Ordering::Relaxed) {
+            // Whoever holds the lock queues something, and lets go of it then.
+            if let Ok(mut issuer) = self.issuer.try_lock() {
+                issuer.as_mut().into_iter().for_each(|issuer| self.let_go(issuer, value));
+            }
+        }
         Ok(value)
+    }
+
+    /// Drops the memory that the submissions up to `completed` used.
+    fn let_go(&self, issuer: &mut Issuer, completed: u64) {
+        while issuer.uses.front().is_some_and(|(used, _)| *used <= completed) {
+            issuer.uses.pop_front();
+        }
+        let oldest = issuer.uses.front().map_or(u64::MAX, |(used, _)| *used);
+        self.oldest_use.store(oldest, Ordering::Relaxed);
     }
 
     fn check_issued(&self, number: u64) -> Result<()> {
@@ -182,9 +209,7 @@ impl StreamCore {
             return Err(Error::new(ErrorCode::SlotExhausted, [slot]));
         }
         let known = self.known.load(Ordering::Relaxed);
-        while issuer.uses.front().is_some_and(|(used, _)| *used <= known) {
-            issuer.uses.pop_front();
-        }
+        self.let_go(issuer, known);
         let recorded = if batch.mark || batch.work.is_some() {
             let buffer = issuer.commands.take(gpu, known, || self.completed(call))?;
             // SAFETY: the buffer is of this stream's own pool, which its lock guards, and not pending.
@@ -197,21 +222,27 @@ impl StreamCore {
             None
         };
         self.attempted.store(number, Ordering::Release);
+        // Before the submission: where its outcome stays unknown, nothing that it uses is let go of.
+        issuer.uses.extend(batch.uses.iter().map(|&memory| (number, memory.clone())));
         // SAFETY: the recorded buffer is executable and not pending; the rest is promised by the caller.
         if let Err(error) = unsafe { self.submit(call, batch.program, recorded, number) } {
-            if let Some(buffer) = recorded.filter(|_| !gpu.is_lost()) {
-                issuer.commands.give_back(buffer);
+            if !gpu.is_lost() {
+                recorded.into_iter().for_each(|buffer| issuer.commands.give_back(buffer));
+                issuer.uses.truncate(issuer.uses.len() - batch.uses.len());
             }
             return Err(error);
         }
         issuer.lease.issue();
         if batch.mark {
             issuer.marked = number;
+            if let Some(stamped) = issuer.stamped.get_mut(stamp_of(number) as usize) {
+                *stamped = number;
+            }
         }
         if let Some(buffer) = recorded {
             issuer.commands.submitted(number, buffer);
         }
-        issuer.uses.extend(batch.uses.iter().map(|&memory| (number, memory.clone())));
+        self.let_go(issuer, known);
         self.submitted.store(number, Ordering::Release);
         Ok(number)
     }
@@ -265,7 +296,7 @@ impl StreamCore {
                 &buffers
             }
         };
-        let (waits, values, stages) = unzip(program.waits);
+        let (waits, values, stages) = program.unzipped_waits();
         let (signals, signalled): (Vec<_>, Vec<_>);
         let (signals, signalled) = if program.signals.is_empty() {
             (core::slice::from_ref(&self.semaphore), core::slice::from_ref(&number))
@@ -285,17 +316,20 @@ impl StreamCore {
             .push_next(&mut timeline);
         self.calls.submits.fetch_add(1, Ordering::Relaxed);
         let gpu = self.gpu();
+        let unknown = Unknown { gpu, handed_over: Cell::new(false) };
         let submitted = gpu.queue.with(|queue| {
             // Under the queue's lock, so that `close` waits for what was queued before it, and nothing
             // is queued after.
             if self.shared.is_closing() {
                 return Err(status::closed(call));
             }
+            unknown.handed_over.set(true);
             // SAFETY: the queue is ours alone for the call; the own semaphore is signalled to a value
             // above all that were submitted; the rest is promised by the caller.
             Ok(unsafe { gpu.device.queue_submit(queue, &[info], vk::Fence::null()) })
-        })?;
-        submitted.map_err(|result| match result {
+        });
+        core::mem::forget(unknown);
+        submitted?.map_err(|result| match result {
             // Only for these does Vulkan promise that nothing was touched (`vkQueueSubmit`).
             vk::Result::ERROR_OUT_OF_HOST_MEMORY | vk::Result::ERROR_OUT_OF_DEVICE_MEMORY => {
                 gpu.failed("vkQueueSubmit", result)
@@ -323,7 +357,14 @@ impl StreamCore {
             // A lost device may answer with success as well; the counter then tells.
             result => {
                 gpu.checked("vkWaitSemaphores", result)?;
-                Ok(self.completed(call)? >= number)
+                for _ in 0..LOOKS {
+                    if self.completed(call)? >= number {
+                        return Ok(true);
+                    }
+                    std::thread::yield_now();
+                }
+                let told = "done, and the counter is not there: the device is lost";
+                Err(gpu.lose(Error::backend("vkWaitSemaphores", told)))
             }
         }
     }
@@ -339,17 +380,18 @@ impl StreamCore {
         let (Some(pool), Some(clock)) = (issuer.commands.stamps, &gpu.clock) else {
             return Ok(None);
         };
-        let last = issuer.lease.last_issued();
-        let kept = number > self.base
-            && number <= last
-            && last - number < u64::from(super::TIMESTAMPS_KEPT);
+        // A query that no mark of this stream has written holds another stream's time, or is not
+        // initialised and must not be asked for (`vkGetQueryPoolResults`).
+        let query = stamp_of(number);
+        let is_there = number > 0 && issuer.stamped[query as usize] == number;
+        let kept =
+            is_there && issuer.lease.last_issued() - number < u64::from(super::TIMESTAMPS_KEPT);
         if !kept || self.completed(CALL)? < number {
             return Ok(None);
         }
         let mut found = [[0_u64; 2]; 1];
         let flags = vk::QueryResultFlags::TYPE_64 | vk::QueryResultFlags::WITH_AVAILABILITY;
-        let query = stamp_of(number);
-        // SAFETY: the pool is of this device, the query is one of it, and the space holds one result
+        // SAFETY: the pool is of this device, the query is one of it and was written, and the space holds one result
         // of two 64-bit numbers.
         let got = unsafe { gpu.device.get_query_pool_results(pool, query, &mut found, flags) };
         match got {
@@ -367,22 +409,25 @@ impl StreamCore {
     }
 }
 
+/// Dropped while a lent lock of the queue unwinds: what was handed over may run, and nobody has taken note of
+/// it, so that the device is as good as lost.
+struct Unknown<'g> {
+    gpu: &'g Gpu,
+    handed_over: Cell<bool>,
+}
+
+impl Drop for Unknown<'_> {
+    fn drop(&mut self) {
+        if self.handed_over.get() {
+            let told = "the queue's lock panicked behind it: what is queued is unknown";
+            self.gpu.lose(Error::backend("vkQueueSubmit", told));
+        }
+    }
+}
+
 /// The query that holds the timestamp of `number`.
 fn stamp_of(number: u64) -> u32 {
     (number % u64::from(super::TIMESTAMPS_KEPT)) as u32
-}
-
-/// Without an allocation where there is nothing.
-fn unzip(
-    waits: &[(vk::Semaphore, u64, vk::PipelineStageFlags)],
-) -> (Vec<vk::Semaphore>, Vec<u64>, Vec<vk::PipelineStageFlags>) {
-    let mut all = (Vec::new(), Vec::new(), Vec::new());
-    for &(semaphore, value, stage) in waits {
-        all.0.push(semaphore);
-        all.1.push(value);
-        all.2.push(stage);
-    }
-    all
 }
 
 impl DeviceStream for StreamCore {

@@ -6,7 +6,7 @@
 
 use super::gpu::Gpu;
 use super::status::unsupported;
-use crate::core::error::Result;
+use crate::core::error::{Error, Result};
 use alloc::format;
 use ash::vk;
 use core::ptr::NonNull;
@@ -34,6 +34,14 @@ impl Use {
         match self {
             Use::HostReads => &[CACHED, COHERENT],
             Use::DeviceOnly => &[LOCAL, ANY],
+        }
+    }
+
+    /// For messages.
+    fn name(self) -> &'static str {
+        match self {
+            Use::HostReads => "memory that host and device share",
+            Use::DeviceOnly => "memory of the device",
         }
     }
 
@@ -66,10 +74,12 @@ impl Allocation {
     ///
     /// # Errors
     ///
-    /// `Unsupported` without a kind of memory that serves, and those of the Vulkan calls; nothing is
-    /// left behind then.
+    /// `Unsupported` without a kind of memory that serves, one of `vkAllocateMemory` for more than a heap
+    /// has, and those of the Vulkan calls; nothing is left behind then.
     pub(super) fn new(gpu: &Gpu, bytes: u64, kind: Use) -> Result<Self> {
         debug_assert!(bytes > 0 && bytes % PAGE == 0);
+        // Before the buffer is made: some drivers have a bound for those as well.
+        find(gpu, u32::MAX, bytes, kind)?;
         let info = vk::BufferCreateInfo::default().size(bytes).usage(kind.usage());
         // SAFETY: the device is valid, the size is not 0, and the usage and sharing mode (exclusive)
         // need no feature.
@@ -97,15 +107,11 @@ impl Allocation {
     fn memory_for(gpu: &Gpu, buffer: vk::Buffer, kind: Use) -> Result<vk::DeviceMemory> {
         // SAFETY: the buffer is one of this device.
         let needs = unsafe { gpu.device.get_buffer_memory_requirements(buffer) };
-        let Some(index) = choose(&gpu.memory, needs.memory_type_bits, kind.wanted()) else {
-            let why =
-                format!("no memory type of {} is visible to this process and coherent", gpu.name);
-            return Err(unsupported("memory for a completion line", why));
-        };
+        let index = find(gpu, needs.memory_type_bits, needs.size, kind)?;
         let info =
             vk::MemoryAllocateInfo::default().allocation_size(needs.size).memory_type_index(index);
-        // SAFETY: the size is not 0 and the type is one of this device. Types that need a feature
-        // are never chosen.
+        // SAFETY: the size is not 0 and at most that of the heap, and the type is one of this device. Types
+        // that need a feature are never chosen.
         gpu.checked("vkAllocateMemory", unsafe { gpu.device.allocate_memory(&info, None) })
     }
 
@@ -122,7 +128,7 @@ impl Allocation {
         // the allocation, which is at least as large as the buffer.
         let mapped = unsafe { gpu.device.map_memory(self.memory, 0, self.bytes, flags) };
         let address = gpu.checked("vkMapMemory", mapped)?.cast::<u8>();
-        let length = usize::try_from(self.bytes).expect("what is mapped fits the address space");
+        let length = usize::try_from(self.bytes).expect("`find` refuses what is longer");
         // SAFETY: the mapping is valid for writes of this length, and neither the device nor another
         // thread uses this memory yet.
         unsafe { address.write_bytes(0, length) };
@@ -154,10 +160,32 @@ impl Allocation {
     }
 }
 
-/// The first type of memory allowed by `bits` that has all of `wanted[0]`, or of `wanted[1]`, and so on.
+/// The type of memory for `size` bytes that serve `kind`, among those of `bits`.
+fn find(gpu: &Gpu, bits: u32, size: u64, kind: Use) -> Result<u32> {
+    let choose = |size| choose(&gpu.memory, bits, size, kind.wanted());
+    // More than the address space holds no slice can be of.
+    if let Some(index) = choose(size).filter(|_| isize::try_from(size).is_ok()) {
+        return Ok(index);
+    }
+    if choose(0).is_some() {
+        return Err(too_long(size));
+    }
+    let why = format!("no memory type of {} is visible to this process and coherent", gpu.name);
+    Err(unsupported(kind.name(), why))
+}
+
+/// The error for more bytes than any heap has, of which Vulkan must not be asked.
+#[cold]
+pub(super) fn too_long(bytes: impl core::fmt::Display) -> Error {
+    Error::backend("vkAllocateMemory", format!("{bytes} bytes are more than a heap of memory has"))
+}
+
+/// The first type of memory allowed by `bits`, of a heap of at least `size` bytes, that has all of `wanted[0]`,
+/// or of `wanted[1]`, and so on.
 fn choose(
     memory: &vk::PhysicalDeviceMemoryProperties,
     bits: u32,
+    size: u64,
     wanted: &[vk::MemoryPropertyFlags],
 ) -> Option<u32> {
     use vk::MemoryPropertyFlags as Flags;
@@ -170,7 +198,9 @@ fn choose(
     wanted.iter().find_map(|&wanted| {
         let serves = |(index, kind): &(u32, &vk::MemoryType)| {
             let flags = kind.property_flags;
-            bits >> index & 1 == 1 && flags.contains(wanted) && !flags.intersects(never)
+            let heap = memory.memory_heaps[kind.heap_index as usize].size;
+            let allowed = bits >> index & 1 == 1 && !flags.intersects(never);
+            allowed && size <= heap && flags.contains(wanted)
         };
         (0..).zip(types).find(serves).map(|(index, _)| index)
     })
@@ -181,10 +211,13 @@ mod tests {
     use super::*;
     use vk::MemoryPropertyFlags as Flags;
 
+    const HEAP: u64 = 1 << 20;
+
     fn memory(flags: &[Flags]) -> vk::PhysicalDeviceMemoryProperties {
         let memory_type_count = flags.len() as u32;
         let mut memory =
             vk::PhysicalDeviceMemoryProperties { memory_type_count, ..Default::default() };
+        memory.memory_heaps[0].size = HEAP;
         for (kind, &flags) in memory.memory_types.iter_mut().zip(flags) {
             kind.property_flags = flags;
         }
@@ -201,7 +234,7 @@ mod tests {
             coherent,
             coherent | Flags::HOST_CACHED,
         ]);
-        let choose = |bits| choose(&types, bits, Use::HostReads.wanted());
+        let choose = |bits| choose(&types, bits, 1, Use::HostReads.wanted());
         assert_eq!(choose(0b11111), Some(4));
         assert_eq!(choose(0b01111), Some(3));
         assert_eq!(choose(0b00111), None, "uncoherent, or of a feature that is off");
@@ -210,6 +243,7 @@ mod tests {
     #[test]
     fn a_device_without_memory_of_its_own_takes_what_there_is() {
         let types = memory(&[Flags::HOST_VISIBLE | Flags::HOST_COHERENT]);
-        assert_eq!(choose(&types, 1, Use::DeviceOnly.wanted()), Some(0));
+        assert_eq!(choose(&types, 1, HEAP, Use::DeviceOnly.wanted()), Some(0));
+        assert_eq!(choose(&types, 1, HEAP + 1, Use::DeviceOnly.wanted()), None, "too long");
     }
 }

@@ -449,7 +449,7 @@ fn check(instance: &ash::Instance, physical: vk::PhysicalDevice) -> Result<()> {
     queue_family(instance, physical, &properties).map(drop)
 }
 
-/// The family of queues to use, and the bits of its timestamps: one that computes, or else draws, or
+/// The family of queues to use, and the bits of the timestamps it can write anew: one that computes, or else draws, or
 /// else transfers. The first two transfer as well (`VkQueueFlagBits`).
 fn queue_family(
     instance: &ash::Instance,
@@ -468,7 +468,10 @@ fn queue_family(
     let found = found.ok_or_else(|| {
         unsupported("a queue", format!("{} has none that transfers", name_of(properties)))
     })?;
-    Ok((found as u32, families[found].timestamp_valid_bits))
+    let family = &families[found];
+    // A queue that only transfers cannot reset the queries (`vkCmdResetQueryPool`).
+    let resets = family.queue_flags.intersects(vk::QueueFlags::COMPUTE | vk::QueueFlags::GRAPHICS);
+    Ok((found as u32, if resets { family.timestamp_valid_bits } else { 0 }))
 }
 
 /// Whether the device can tell its time and the host's at one instant.

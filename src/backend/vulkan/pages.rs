@@ -16,6 +16,7 @@ use super::gpu::Gpu;
 use super::memory::{Allocation, PAGE, Use};
 use crate::core::error::Result;
 use crate::core::line::{CompletionLine, SharedLine};
+use crate::fork::Own;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use ash::vk;
@@ -29,7 +30,7 @@ const _: () = assert!(LINES == 64, "a page's free lines are the bits of one word
 /// The pages of a device.
 pub(super) struct Pages {
     gpu: Arc<Gpu>,
-    list: Mutex<Vec<Arc<Page>>>,
+    list: Own<Mutex<Vec<Arc<Page>>>>,
 }
 
 struct Page {
@@ -54,7 +55,8 @@ pub(super) struct Place {
 
 impl Pages {
     pub(super) fn new(gpu: Arc<Gpu>) -> Self {
-        Pages { gpu, list: Mutex::new(Vec::new()) }
+        let list = Own::of(gpu.birth, Mutex::new(Vec::new()));
+        Pages { gpu, list }
     }
 
     fn list(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Page>>> {

@@ -18,7 +18,8 @@ pub trait QueueLock: Send + Sync {
     /// Runs `critical` once, on this thread, while nobody else uses the queue.
     ///
     /// It is called with a lock of the stream held, and never from within itself. `critical` makes
-    /// one Vulkan call, takes no other lock and does not panic.
+    /// one Vulkan call, takes no other lock and does not panic. A lock that panics after it ran it loses the
+    /// device, since what was queued is then unknown.
     fn locked(&self, critical: &mut dyn FnMut());
 }
 

@@ -6,7 +6,7 @@
 //! everything queued before
 //!   barrier ALL_COMMANDS -> TRANSFER, HOST       what was written is visible to the host as well
 //! the slot's word: vkCmdUpdateBuffer, 8 bytes
-//!   barrier TRANSFER -> TRANSFER                 where a doorbell is bound
+//!   barrier TRANSFER -> TRANSFER, HOST           where a doorbell is bound: who hears it finds the word
 //! the doorbell's word: vkCmdUpdateBuffer, 4 bytes
 //!   barrier TRANSFER -> HOST                     the words are visible to the host
 //! the semaphore is signalled to the number
@@ -14,7 +14,9 @@
 //!
 //! The first synchronization scope of a barrier is everything earlier in submission order on the
 //! queue, whoever submitted it (Vulkan specification, "Pipeline Barriers", "Submission order").
-//! Signalling a semaphore makes nothing visible to the host, hence the HOST stage.
+//! Signalling a semaphore makes nothing visible to the host, hence the HOST stage. Nor does a barrier between
+//! two stores on the device alone, which says nothing of the order in which the host sees them ("Memory
+//! Dependencies", memory domain operations).
 //!
 //! # Why the doorbell's number is stored by its lower half
 //!
@@ -114,17 +116,16 @@ impl<'g> Recorder<'g> {
                 self.gpu.device.cmd_write_timestamp(self.buffer, stage, pool, query);
             }
         }
-        self.barrier(
-            (Stage::ALL_COMMANDS, Access::MEMORY_WRITE),
-            (Stage::TRANSFER | Stage::HOST, Access::TRANSFER_WRITE | Access::HOST_READ),
-        );
+        let store = (Stage::TRANSFER, Access::TRANSFER_WRITE);
+        // The next store comes after the host can see what was written before it.
+        let next = (store.0 | Stage::HOST, store.1 | Access::HOST_READ);
+        self.barrier((Stage::ALL_COMMANDS, Access::MEMORY_WRITE), next);
         self.update(mark.line, word(mark.line, mark.slot), &mark.number.to_ne_bytes());
         if let Some((line, slot, half)) = mark.bell {
-            let written = (Stage::TRANSFER, Access::TRANSFER_WRITE);
-            self.barrier(written, written);
+            self.barrier(store, next);
             self.update(line, lower_half(line, slot), &half.to_ne_bytes());
         }
-        self.barrier((Stage::TRANSFER, Access::TRANSFER_WRITE), (Stage::HOST, Access::HOST_READ));
+        self.barrier(store, (Stage::HOST, Access::HOST_READ));
     }
 
     /// `times` fills of all `bytes` of `buffer` with `value`, one behind the other.

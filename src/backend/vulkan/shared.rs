@@ -10,6 +10,8 @@
 //! `state` is held while objects are made and destroyed; `left` for a push or a swap alone, so that
 //! dropping a stream never waits for a Vulkan call. Destructors of the program run with none of
 //! them held but `ending`.
+//!
+//! What a lock guards is forgotten in a forked child: a thread that is not there may have been changing it.
 
 use super::buffer::Recycler;
 use super::commands::CommandSet;
@@ -26,6 +28,7 @@ use crate::core::doorbell::Doorbell;
 use crate::core::error::Result;
 use crate::core::line::SharedLine;
 use crate::core::pool::{SlotLease, SlotPool};
+use crate::fork::Own;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -50,9 +53,9 @@ pub(super) struct Shared {
     pub(super) recycler: Arc<Recycler>,
     leases: Arc<LeaseCounts>,
     /// Objects are made and destroyed under this lock.
-    state: Mutex<State>,
+    state: Own<Mutex<State>>,
     /// Of dropped streams. Its lock is held for a push or a swap, never for a Vulkan call.
-    left: Mutex<Vec<Remains>>,
+    left: Own<Mutex<Vec<Remains>>>,
     /// Streams that are not dropped.
     streams: AtomicUsize,
     leaked: AtomicUsize,
@@ -93,13 +96,14 @@ impl Shared {
             exhausted: Vec::new(),
             phase: Phase::Open(owned),
         };
+        let birth = gpu.birth;
         Shared {
             recycler: Arc::new(Recycler::new(gpu.clone())),
             leases: Arc::default(),
             gpu,
             pages,
-            state: Mutex::new(state),
-            left: Mutex::new(Vec::new()),
+            state: Own::of(birth, Mutex::new(state)),
+            left: Own::of(birth, Mutex::new(Vec::new())),
             streams: AtomicUsize::new(0),
             leaked: AtomicUsize::new(0),
             closing: AtomicBool::new(false),

@@ -1,5 +1,6 @@
 //! Command buffers of a program's own, and what they wait for and signal.
 
+use alloc::vec::Vec;
 use ash::vk;
 use core::fmt;
 
@@ -22,6 +23,19 @@ impl<'a> Submission<'a> {
     #[must_use]
     pub fn of(command_buffers: &'a [vk::CommandBuffer]) -> Self {
         Submission { command_buffers, ..Submission::default() }
+    }
+
+    /// The waits as Vulkan takes them; without an allocation where there are none.
+    pub(super) fn unzipped_waits(
+        &self,
+    ) -> (Vec<vk::Semaphore>, Vec<u64>, Vec<vk::PipelineStageFlags>) {
+        let mut all = (Vec::new(), Vec::new(), Vec::new());
+        for &(semaphore, value, stage) in self.waits {
+            all.0.push(semaphore);
+            all.1.push(value);
+            all.2.push(stage);
+        }
+        all
     }
 }
 

@@ -1,4 +1,4 @@
-//! The device check itself, on the software device and on the test drivers.
+//! The device check itself, on the software device, on the test drivers, and on Vulkan where a device is.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -26,6 +26,33 @@ fn every_case_is_run_on_a_whole_device() {
     for sum in ["software: 5 run", "cuda: 11 run", "hip: 11 run"] {
         assert!(told.contains(sum), "{told}");
     }
+}
+
+#[test]
+fn every_case_is_run_on_a_vulkan_device_and_else_none_is() {
+    let output = check(&["vulkan"]);
+    let told = told(&output);
+    if told.contains("vulkan: skipped: everything: ") {
+        let required = std::env::var("GPU_REQUIRE_VULKAN").is_ok_and(|value| value == "1");
+        assert!(!required, "GPU_REQUIRE_VULKAN=1: {told}");
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        return println!("skipped: {told}");
+    }
+    assert!(output.status.success() && told.contains(", 0 failed"), "{told}");
+    for case in ["the start-up probe's store lands", "every plan ends", "a close frees everything"]
+    {
+        assert!(told.contains(&format!("vulkan: run: {case}")), "{told}");
+    }
+}
+
+#[test]
+fn an_unknown_backend_is_refused_before_anything_is_run() {
+    let output = check(&["software", "metal"]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{}", told(&output));
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/device-check");
+    let output = Command::new(script).args(["software", "metal"]).output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{}", told(&output));
+    assert!(told(&output).contains("unknown backend metal"), "{}", told(&output));
 }
 
 #[test]

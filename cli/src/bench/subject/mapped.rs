@@ -5,7 +5,7 @@
 //! own that takes a core: these interfaces do not tell an event's time on the host's clock.
 
 use super::observer::Observer;
-use super::{Subject, WorkStream};
+use super::{Subject, WorkStream, fills};
 use gpu_async_reactor::backend::cuda::{Cuda, CudaDriver};
 use gpu_async_reactor::backend::hip::{Hip, HipDriver};
 use gpu_async_reactor::backend::mapped::{Device, DeviceMemory, Interface, Stream};
@@ -134,8 +134,8 @@ pub struct MappedWork<A: Interface> {
 
 impl<A: Interface> WorkStream for MappedWork<A> {
     fn work(&self, length: DurNs) -> Result<()> {
-        let times = (length.0 as f64 / self.fill).round().clamp(1.0, f64::from(MOST));
-        let number = self.stream.fill(&self.memory, 1, times as u32)?;
+        let times = fills(length, self.fill, MOST)?;
+        let number = self.stream.fill(&self.memory, 1, times)?;
         self.observer.expect(number);
         Ok(())
     }

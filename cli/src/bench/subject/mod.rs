@@ -12,7 +12,7 @@ pub use mapped::{CudaSubject, HipSubject};
 pub use software::Software;
 pub use vulkan::Vulkan;
 
-use gpu_async_reactor::{DeviceCaps, DeviceStream, Doorbell, DurNs, MonoNs, Result};
+use gpu_async_reactor::{DeviceCaps, DeviceStream, Doorbell, DurNs, Error, MonoNs, Result};
 
 /// A device that can be told to work for a while.
 pub trait Subject {
@@ -55,4 +55,33 @@ pub trait WorkStream: DeviceStream {
 
     /// How often the driver was called.
     fn driver_calls(&self) -> u64;
+}
+
+/// How many fills of `fill_ns` make work of `length`: at least one.
+///
+/// # Errors
+///
+/// That these are more than `most`, which the device would be done with too soon.
+fn fills(length: DurNs, fill_ns: f64, most: u32) -> Result<u32> {
+    let fills = (length.0 as f64 / fill_ns).round().max(1.0);
+    if fills <= f64::from(most) {
+        return Ok(fills as u32);
+    }
+    let longest = DurNs((fill_ns * f64::from(most)) as u64);
+    let told = format!("{length} is too long: the longest on this device is {longest}");
+    Err(Error::backend("queue work", told))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_as_many_fills_as_it_takes_and_none_that_would_end_too_soon() {
+        assert_eq!(fills(DurNs(1), 1_000.0, 100), Ok(1));
+        assert_eq!(fills(DurNs(100_400), 1_000.0, 100), Ok(100));
+        let error = fills(DurNs::from_ms(10), 1_000.0, 100).unwrap_err();
+        assert!(error.to_string().contains("10 ms is too long"), "{error}");
+        assert!(error.to_string().ends_with("the longest on this device is 100 us"), "{error}");
+    }
 }

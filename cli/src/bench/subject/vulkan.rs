@@ -14,7 +14,7 @@
 //! comparison of the two clocks is off by what the driver calls the deviation, at most some microseconds.
 //! A watching thread would take a core from what is measured, and see the store rather than the end.
 
-use super::{Subject, WorkStream};
+use super::{Subject, WorkStream, fills};
 use gpu_async_reactor::backend::vulkan::{VulkanBuffer, VulkanDevice, VulkanStream};
 use gpu_async_reactor::{
     DeviceCaps, DeviceStream, Doorbell, DurNs, Error, MonoNs, Result, SharedLine, Slot,
@@ -30,7 +30,7 @@ const MEASURED: DurNs = DurNs::from_us(500);
 /// How many of them there are.
 const MEASUREMENTS: u32 = 20;
 /// The most fills in a measurement, and in a piece of work.
-const MOST: u64 = 1 << 20;
+const MOST: u32 = 1 << 20;
 
 /// A device, and what a fill takes on it.
 pub struct Vulkan {
@@ -76,7 +76,7 @@ fn measure(device: &VulkanDevice, buffer: &VulkanBuffer) -> Result<f64> {
     let mut measured = 0;
     while measured < MEASUREMENTS {
         let took = took(&stream, buffer, times)?;
-        if took < MEASURED && u64::from(times) < MOST {
+        if took < MEASURED && times < MOST {
             times *= 2;
             continue;
         }
@@ -136,8 +136,8 @@ pub struct VulkanWork {
 
 impl WorkStream for VulkanWork {
     fn work(&self, length: DurNs) -> Result<()> {
-        let times = (length.0 as f64 / self.fill).round().clamp(1.0, MOST as f64);
-        self.stream.fill(&self.buffer, 1, times as u32).map(drop)
+        let times = fills(length, self.fill, MOST)?;
+        self.stream.fill(&self.buffer, 1, times).map(drop)
     }
 
     fn completed_at(&self, number: u64) -> Result<MonoNs> {

@@ -14,7 +14,8 @@
 
 use super::calls::Interface;
 use super::context::Context;
-use super::handle::{RawEvent, StreamHandle};
+use super::events::Event;
+use super::handle::StreamHandle;
 use super::lock;
 use super::store::Store;
 use crate::backend::lease::Reclaim;
@@ -60,7 +61,7 @@ pub(super) struct StreamCore<A: Interface> {
     queue: Mutex<Queue>,
     /// Numbers whose status was not seen to be done, each with its event, in order. Held for a few
     /// instructions only, unlike the queue's lock, under which the driver may keep a caller waiting.
-    outstanding: Mutex<VecDeque<(u64, RawEvent)>>,
+    outstanding: Mutex<VecDeque<(u64, Event)>>,
     calls: CallCounter,
     /// Whether the handle is ours, to be used again.
     is_own: bool,
@@ -128,8 +129,8 @@ enum Point {
     /// It was seen to be done.
     Done,
     /// The event of this mark, the first at or behind the number.
-    Event { mark: u64, event: RawEvent },
-    /// The whole stream: the mark is being queued, or its event could not be recorded.
+    Event { mark: u64, event: Event },
+    /// The whole stream: the event of the mark could not be recorded.
     Stream,
 }
 
@@ -204,23 +205,36 @@ impl<A: Interface> StreamCore<A> {
         self.check_not_captured(api, "mark")?;
         let event = self.context.events.take(api)?;
         let number = queue.lease.as_mut().expect("there while the core is").issue();
-        self.issued.store(number, Ordering::Release);
         let queued = self.queue_store(api, number).and_then(|()| {
             queue.landing = number;
-            // SAFETY: both handles are live, the stream's as in `check_not_captured`, the event's since
-            // the pool destroys events only where no stream is left.
-            unsafe { api.record(event, self.handle) }
+            // SAFETY: both handles are live, the stream's as in `check_not_captured`, the event's since it
+            // is held here, and the pool destroys none that is.
+            unsafe { api.record(*event, self.handle) }
         });
         if let Err(error) = queued {
             self.context.events.give_back([event]);
             return Err(error);
         }
-        lock(&self.outstanding).push_back((number, event));
+        self.list(number, event.clone());
+        // Behind the store and the event: who asks the stream's status takes what is issued for what that
+        // speaks of.
+        self.issued.store(number, Ordering::Release);
         if self.context.flush_marks {
             // SAFETY: as above.
-            unsafe { api.query_event(event) }?;
+            unsafe { api.query_event(*event) }?;
         }
         Ok(number)
+    }
+
+    /// Remembers the event of `number`, and forgets those of marks that nobody needs to ask about: where the
+    /// words of two marks are there, the event of the second speaks for the first. So the list does not grow
+    /// where a program looks at words alone.
+    fn list(&self, number: u64, event: Event) {
+        let landed = (*self.line).as_ref().load(self.slot);
+        let mut outstanding = lock(&self.outstanding);
+        outstanding.push_back((number, event));
+        let spoken_for = outstanding.partition_point(|(mark, _)| *mark <= landed).saturating_sub(1);
+        self.context.events.give_back(outstanding.drain(..spoken_for).map(|(_, event)| event));
     }
 
     fn queue_store(&self, api: &A, number: u64) -> Result<()> {
@@ -262,7 +276,7 @@ impl<A: Interface> StreamCore<A> {
         let outstanding = lock(&self.outstanding);
         let at = outstanding.partition_point(|(mark, _)| *mark < number);
         if let Some((mark, event)) = outstanding.get(at) {
-            return Ok(Point::Event { mark: *mark, event: *event });
+            return Ok(Point::Event { mark: *mark, event: event.clone() });
         }
         // Under the lock: who takes a mark out of the list has said first that it is completed.
         let is_done = number <= self.completed.load(Ordering::Acquire);
@@ -327,10 +341,11 @@ impl<A: Interface> DeviceStream for StreamCore<A> {
             Point::Event { mark, event } => (mark, event),
         };
         count(&self.calls.queries);
-        // No lock is held: a status call may take long. The event lives as long as a stream does.
+        // No lock is held: a status call may take long.
         let home = &self.context.home;
         // SAFETY: the event is live, as in `queue_mark`.
-        let is_done = home.within("query_mark", |api| unsafe { api.query_event(event) })?;
+        let is_done = home.within("query_mark", |api| unsafe { api.query_event(*event) })?;
+        drop(event);
         if is_done {
             self.settle(mark);
         }
@@ -347,7 +362,8 @@ impl<A: Interface> DeviceStream for StreamCore<A> {
         count(&self.calls.synchronizes);
         let home = &self.context.home;
         // SAFETY: the event is live, as in `queue_mark`.
-        home.within("synchronize_mark", |api| unsafe { api.synchronize_event(event) })?;
+        home.within("synchronize_mark", |api| unsafe { api.synchronize_event(*event) })?;
+        drop(event);
         self.settle(mark);
         Ok(())
     }

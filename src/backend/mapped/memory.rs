@@ -77,6 +77,11 @@ impl MemoryPool {
         self.in_use.load(Ordering::Acquire)
     }
 
+    /// How many blocks there are.
+    pub(super) fn count(&self) -> usize {
+        self.in_use() + lock(&self.free).len()
+    }
+
     /// Frees what nobody uses. Returns how many blocks were freed, and how many the driver did not
     /// free.
     ///

@@ -50,7 +50,7 @@ impl PinnedPool {
     /// A free block of `bytes` or a little more.
     fn take(&self, bytes: usize) -> Option<Block> {
         let mut free = lock(&self.free);
-        let fits = |block: &Block| (bytes..=bytes * 2).contains(&block.bytes);
+        let fits = |block: &Block| (bytes..=bytes.saturating_mul(2)).contains(&block.bytes);
         let (at, _) = free
             .iter()
             .enumerate()

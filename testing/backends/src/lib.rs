@@ -109,8 +109,8 @@ pub enum Call {
     Record,
     /// Waits for an event.
     SynchronizeEvent,
-    /// Copies from the host to the device.
-    CopyToDevice,
+    /// The first call of those that make a context current.
+    Enter,
 }
 
 /// NVIDIA.
@@ -179,7 +179,7 @@ impl Vendor for OfCuda {
             Call::Allocate => "cuMemHostAlloc",
             Call::Record => "cuEventRecord",
             Call::SynchronizeEvent => "cuEventSynchronize",
-            Call::CopyToDevice => "cuMemcpyHtoDAsync_v2",
+            Call::Enter => "cuCtxGetCurrent",
         }
     }
 
@@ -308,7 +308,7 @@ impl Vendor for OfHip {
             Call::Allocate => "hipHostMalloc",
             Call::Record => "hipEventRecord",
             Call::SynchronizeEvent => "hipEventSynchronize",
-            Call::CopyToDevice => "hipMemcpyHtoDAsync",
+            Call::Enter => "hipGetDevice",
         }
     }
 

@@ -190,6 +190,15 @@ impl<A: Interface> Device<A> {
         Ok(Bell { doorbell: doorbell.clone(), address })
     }
 
+    /// The driver's own context.
+    #[cfg_attr(
+        not(feature = "cudarc"),
+        allow(dead_code, reason = "asked where handles say too little")
+    )]
+    pub(in crate::backend) fn raw_context(&self) -> A::Context {
+        self.context.home.context
+    }
+
     fn enter(&self, call: &str) -> Result<Pass<'_>> {
         self.context.home.check(call)?;
         self.context.enter(call)

@@ -274,13 +274,16 @@ impl<A: Interface> StreamCore<A> {
             return Err(Error::never_issued(number, self.slot, issued));
         }
         let outstanding = lock(&self.outstanding);
-        let at = outstanding.partition_point(|(mark, _)| *mark < number);
-        if let Some((mark, event)) = outstanding.get(at) {
-            return Ok(Point::Event { mark: *mark, event: event.clone() });
+        // First: the event behind a number that is done may be that of a later mark. Under the lock: who takes
+        // a mark out of the list has said that it is completed, or leaves one behind it.
+        if number <= self.completed.load(Ordering::Acquire) {
+            return Ok(Point::Done);
         }
-        // Under the lock: who takes a mark out of the list has said first that it is completed.
-        let is_done = number <= self.completed.load(Ordering::Acquire);
-        Ok(if is_done { Point::Done } else { Point::Stream })
+        let at = outstanding.partition_point(|(mark, _)| *mark < number);
+        Ok(outstanding.get(at).map_or(Point::Stream, |(mark, event)| Point::Event {
+            mark: *mark,
+            event: event.clone(),
+        }))
     }
 }
 

@@ -318,9 +318,10 @@ impl<A: Interface> Context<A> {
         CloseReport { freed: 0, held, leaked, streams: 0, released, unsettled: None }
     }
 
-    /// Allocations that somebody holds. A stream that is being dropped holds its line.
+    /// Allocations that are there. Behind the freeing somebody holds them, or has just let go of them. A
+    /// stream that is being dropped holds its line.
     fn held(&self) -> usize {
-        self.pages.count() + self.pinned.in_use() + self.memory.in_use()
+        self.pages.count() + self.pinned.count() + self.memory.count()
     }
 
     fn leaked(&self) -> usize {
@@ -348,8 +349,7 @@ impl<A: Interface> Context<A> {
 
     /// Nobody can tell which stores are still on their way: all memory stays.
     fn leak_all(&self, error: Error) -> CloseReport {
-        let there = self.pages.count() + self.pinned.count() + self.memory.count();
-        self.not_settled.store(there, Ordering::Relaxed);
+        self.not_settled.store(self.held(), Ordering::Relaxed);
         lock(&self.slots).retire_draining();
         let (leaked, streams) = (self.leaked(), self.live_streams().len());
         CloseReport { freed: 0, held: 0, leaked, streams, released: false, unsettled: Some(error) }

@@ -5,7 +5,7 @@ use backend_tests::{
     Bench, Call, Vendor, assert_fault, for_each_vendor, seen, thread_port, wait_by, wait_for,
 };
 use driver_core::Live;
-use gpu_async_reactor::{DeviceStream, DurNs, ErrorCode};
+use gpu_async_reactor::{DeviceStream, DurNs, ErrorCode, Slot};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,6 +18,7 @@ for_each_vendor! {
     a_query_beside_a_mark_that_is_being_queued_loses_no_slot;
     f24_a_blocking_wait_whose_event_was_used_again_waits_for_nobody_else;
     every_leak_of_a_close_is_counted_once;
+    a_page_is_freed_behind_the_last_look_of_another_thread;
 }
 
 fn a_device_that_was_released_is_not_touched_by_another_close<V: Vendor>() {
@@ -229,5 +230,23 @@ fn every_leak_of_a_close_is_counted_once<V: Vendor>() {
         assert_eq!((report.leaked, device.stats().leaked), (4, 4), "{report:?}");
     }
     drop((memory, buffer, stream));
+    bench.assert_clean();
+}
+
+/// For the thread sanitizer: the driver's freeing of the page is behind the other thread's reads.
+fn a_page_is_freed_behind_the_last_look_of_another_thread<V: Vendor>() {
+    let bench = Bench::<V>::new();
+    for _ in 0..10 {
+        let device = bench.device();
+        let line = device.line().unwrap();
+        std::thread::scope(|scope| {
+            let _looking = scope.spawn(move || {
+                let looked = (0..1000).filter(|_| (*line).as_ref().load(Slot::ALL[0]) == 0).count();
+                assert_eq!(looked, 1000);
+                drop(line);
+            });
+            wait_for(|| device.close().unwrap().released);
+        });
+    }
     bench.assert_clean();
 }

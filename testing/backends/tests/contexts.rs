@@ -431,3 +431,33 @@ fn f8_every_combination_of_attributes_and_entry_points_ends_in_a_way_that_works_
         bench.assert_clean();
     }
 }
+
+#[test]
+fn f10_lines_and_buffers_are_coherent_whatever_the_environment_says() {
+    // A child for each environment: the runtime reads it at any time.
+    const TEST: &str = "f10_lines_and_buffers_are_coherent_whatever_the_environment_says";
+    const CHILD: &str = "BACKEND_TESTS_COHERENCE_CHILD";
+    if std::env::var_os(CHILD).is_none() {
+        for value in ["0", "1"] {
+            let child = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", TEST, "--nocapture"])
+                .envs([(CHILD, "1"), ("HIP_HOST_COHERENT", value)])
+                .env("HIP_COHERENT_HOST_ALLOC", value)
+                .output()
+                .unwrap();
+            let told = String::from_utf8_lossy(&child.stderr);
+            assert!(child.status.success(), "coherent by the environment: {value}: {told}");
+        }
+        return;
+    }
+    let bench = Bench::<OfHip>::new();
+    let device = bench.device();
+    assert_eq!(device.caps().store, Ok(()));
+    let bell = device.doorbell().unwrap();
+    let stream = device.stream_on(&bell).unwrap();
+    let before = bell.snapshot();
+    let number = stream.mark().unwrap();
+    // No status call: the host sees memory that is not coherent once it has synchronised.
+    wait_for(|| seen(&stream, number) && bell.changed_since(&before));
+    bench.assert_clean();
+}

@@ -42,7 +42,7 @@ use std::sync::Mutex;
 
 /// How many idle streams are looked at before a new one is created.
 const REUSE_LOOKS: usize = 4;
-/// How many dropped streams with leased buffers are looked at when a stream is made.
+/// How many dropped streams that are not over are looked at when a stream is made.
 const ORPHAN_LOOKS: usize = 4;
 
 /// Whose reference to the context is held.
@@ -54,12 +54,13 @@ pub(in crate::backend) enum Ownership {
     Borrowed,
 }
 
-/// Whether no lease is left that could ask `stream`, whose one handle the caller has, and no buffer.
-fn is_done_with_leases<A: Interface>(stream: &Arc<StreamCore<A>>) -> bool {
+/// Whether no lease is left that could ask `stream`, whose one handle the caller has, no buffer, and no
+/// mark that must be asked about.
+fn is_over<A: Interface>(stream: &Arc<StreamCore<A>>) -> bool {
     let is_last = Arc::strong_count(stream) == 1;
     // A lease lets its buffer wait before it lets go of the stream.
     fence(Ordering::Acquire);
-    is_last && stream.reclaim().is_empty()
+    is_last && stream.reclaim().is_empty() && !stream.must_be_asked()
 }
 
 type LineMaker = Box<dyn FnMut() -> Result<SharedLine> + Send>;
@@ -78,7 +79,8 @@ pub(super) struct Context<A: Interface> {
     next_stream: AtomicU64,
     /// Streams of our own whose program has dropped them.
     idle: Mutex<Vec<StreamHandle>>,
-    /// Streams whose program has dropped them while buffers were leased on them.
+    /// Streams whose program has dropped them while buffers were leased on them, or while nothing but their
+    /// status could tell when their slots are free.
     orphans: Mutex<Vec<Arc<StreamCore<A>>>>,
     ownership: Ownership,
     gate: Gate,
@@ -221,14 +223,14 @@ impl<A: Interface> Context<A> {
         lock(&self.idle).push(stream);
     }
 
-    /// The program has dropped its handle of `stream`, which stays while it is asked about buffers.
+    /// The program has dropped its handle of `stream`, which stays while it is asked about buffers or marks.
     pub(super) fn part_with(&self, stream: &Arc<StreamCore<A>>) {
-        if !self.home.is_forked() && !is_done_with_leases(stream) {
+        if !self.home.is_forked() && !is_over(stream) {
             lock(&self.orphans).push(stream.clone());
         }
     }
 
-    /// Reclaims what buffers it can of `looks` streams that were dropped, and lets go of those
+    /// Reclaims what buffers and slots it can of `looks` streams that were dropped, and lets go of those
     /// without any left.
     fn sweep_orphans(&self, looks: usize) {
         let looked = {
@@ -238,7 +240,8 @@ impl<A: Interface> Context<A> {
         };
         for orphan in looked {
             orphan.sweep();
-            if !is_done_with_leases(&orphan) {
+            orphan.ask_if_it_must_be();
+            if !is_over(&orphan) {
                 lock(&self.orphans).push(orphan);
             }
         }

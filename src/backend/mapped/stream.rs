@@ -66,7 +66,7 @@ pub(super) struct StreamCore<A: Interface> {
     /// Whether the handle is ours, to be used again.
     is_own: bool,
     /// Keeps the stream that the handle names.
-    _owner: Option<Box<dyn Any + Send + Sync>>,
+    owner: Option<Box<dyn Any + Send + Sync>>,
     pub(super) reclaim: Reclaim,
 }
 
@@ -157,7 +157,7 @@ impl<A: Interface> StreamCore<A> {
             outstanding: Mutex::default(),
             calls: CallCounter::default(),
             is_own: parts.is_own,
-            _owner: parts.owner,
+            owner: parts.owner,
             reclaim: Reclaim::new(context.leases.clone()),
             context,
         }
@@ -264,6 +264,22 @@ impl<A: Interface> StreamCore<A> {
             // lock: a smaller number cannot come later.
             let line = (*self.line).as_ref();
             line.store(self.slot, line.load(self.slot).max(number));
+        }
+    }
+
+    /// Whether marks are outstanding that no store will tell of: the device has none, and the slot drains by
+    /// its status alone.
+    pub(super) fn must_be_asked(&self) -> bool {
+        self.context.form.is_none()
+            && self.context.home.fault().is_none()
+            && !lock(&self.outstanding).is_empty()
+    }
+
+    /// Asks, where it must be asked.
+    pub(super) fn ask_if_it_must_be(&self) {
+        if self.must_be_asked() {
+            let asked = self.query_mark(self.issued.load(Ordering::Acquire));
+            self.context.count_failure(asked);
         }
     }
 
@@ -377,7 +393,7 @@ impl<A: Interface> Drop for StreamCore<A> {
         if self.context.home.is_forked() {
             // The locks may be held by threads that this process does not have.
             let queue = self.queue.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-            core::mem::forget((queue.lease.take(), self._owner.take()));
+            core::mem::forget((queue.lease.take(), self.owner.take()));
             return;
         }
         // Nobody can ask later. What is not known to be done now is leaked and counted.
@@ -398,6 +414,8 @@ impl<A: Interface> Drop for StreamCore<A> {
             self.context.give_stream_back(self.handle);
         }
         self.context.forget_stream(self.id);
+        // While the line is held, so that no close releases the context before.
+        drop(self.owner.take());
     }
 }
 

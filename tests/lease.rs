@@ -26,7 +26,7 @@ fn a_buffer_comes_back_once_the_status_agrees_and_not_by_the_word_alone() {
     let rig = Rig::new();
     let gate = Hang::new();
     // The word is stored long before the status says done.
-    rig.stream.inject_store(StoreFault::Early(DurNs::from_ms(20)));
+    rig.stream.inject_store(StoreFault::Early(DurNs::from_ms(500)));
     let lease = rig.lease(&gate);
     assert_eq!(rig.stats(), stats(1, 0, 0));
     let not_yet = lease.try_take().unwrap_err();
@@ -125,7 +125,7 @@ fn f4_a_lease_dropped_while_its_word_is_stored_and_its_status_pending_waits_for_
     let rig = Rig::new();
     let gate = Hang::new();
     // The word long before the status.
-    rig.stream.inject_store(StoreFault::Early(DurNs::from_ms(20)));
+    rig.stream.inject_store(StoreFault::Early(DurNs::from_ms(500)));
     let lease = rig.lease(&gate);
     let descriptor = lease.descriptor();
     gate.release();
@@ -197,7 +197,7 @@ fn f4_a_lost_store_is_made_up_for_by_the_status() {
     gate.release();
     let number = awaited.ticket().number();
     let (buffer, waited) = wait_for_lease(awaited, SPIN).unwrap();
-    assert_eq!(waited.end, End::Backstop);
+    assert!(matches!(waited.end, End::Backstop | End::Immediate), "not by the word: {waited:?}");
     rig.stream.synchronize().unwrap();
     assert!(!seen(&rig.stream, number));
     assert_eq!(rig.stream.sweep(), 1);

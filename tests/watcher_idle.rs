@@ -3,11 +3,11 @@
 
 mod common;
 
+use common::watching::block_on;
 use common::{Watchdog, device};
 use gpu_async_reactor::host::{WatchOptions, WatchPolicy, Watcher};
 use gpu_async_reactor::{DeviceStream, DurNs};
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -22,25 +22,6 @@ fn watchers_cpu() -> Option<Duration> {
         }
     }
     Some(used)
-}
-
-struct Unpark(thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut future = std::pin::pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
-    }
 }
 
 #[test]

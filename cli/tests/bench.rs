@@ -170,7 +170,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_measured() {
         (&["--waits", "many"], "invalid digit"),
         (&["--load", "-1"], "-1 is not in 0..=10000"),
         (&["--load", "1", "--executor", "naive"], "--load needs --executor gpu-reactor"),
-        (&["--device", "cuda"], "software"),
+        (&["--device", "metal"], "software"),
         (&["--executor", "tokio"], "accepted are: naive, gpu-reactor, io-uring"),
         (&["--plan", "poll;rows>=4:block"], "park: expected"),
     ] {

@@ -1,6 +1,8 @@
 //! What tests over the software device share.
 #![allow(dead_code, reason = "each test binary uses its own part of it")]
 
+pub mod watching;
+
 use gpu_async_reactor::backend::software::{SoftwareDevice, SoftwareStream};
 use gpu_async_reactor::{DeviceStream, Error, ErrorCode, OwnedDescriptor, reached};
 use std::future::poll_fn;

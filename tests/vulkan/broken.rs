@@ -7,12 +7,12 @@
 
 use crate::setup::Messages;
 use gpu_async_reactor::backend::vulkan::ash::vk;
-use gpu_async_reactor::backend::vulkan::{RawDevice, VulkanDevice, ash};
+use gpu_async_reactor::backend::vulkan::{QueueLock, RawDevice, VulkanDevice, ash};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::mem::transmute;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// The next call but `skip` of a function returns `result` instead of being made; so do all later
 /// ones where it is `lasting`.
@@ -27,6 +27,14 @@ static RULE: Mutex<Option<Rule>> = Mutex::new(None);
 static REAL: Mutex<Option<HashMap<&'static str, usize>>> = Mutex::new(None);
 /// What every counter shows; 0 for the truth.
 static FORGED: AtomicU64 = AtomicU64::new(0);
+
+/// Whether stores into words are lost.
+static LOSING: AtomicBool = AtomicBool::new(false);
+
+/// From now on no recorded store does anything.
+pub fn lose_stores() {
+    LOSING.store(true, Ordering::SeqCst);
+}
 
 pub fn fail(call: &'static str, skip: u32, result: vk::Result) {
     *RULE.lock().unwrap() = Some(Rule { call, skip, result, lasting: false });
@@ -43,6 +51,7 @@ pub fn forge_counters(value: u64) {
 /// Nothing fails any more. Says whether a rule was still waiting for its call.
 pub fn repair() -> bool {
     FORGED.store(0, Ordering::SeqCst);
+    LOSING.store(false, Ordering::SeqCst);
     RULE.lock().unwrap().take().is_some_and(|rule| !rule.lasting)
 }
 
@@ -125,6 +134,22 @@ unsafe extern "system" fn counter(
     }
 }
 
+unsafe extern "system" fn update(
+    buffer: vk::CommandBuffer,
+    target: vk::Buffer,
+    offset: u64,
+    size: u64,
+    data: *const c_void,
+) {
+    type Real = unsafe extern "system" fn(vk::CommandBuffer, vk::Buffer, u64, u64, *const c_void);
+    if !LOSING.load(Ordering::SeqCst) {
+        // SAFETY: the address is that of this function, as the device's driver gave it.
+        let real = unsafe { transmute::<usize, Real>(real("vkCmdUpdateBuffer")) };
+        // SAFETY: the arguments are the caller's.
+        unsafe { real(buffer, target, offset, size, data) }
+    }
+}
+
 /// A device that can be broken, over one that this backend opened.
 pub struct Broken {
     pub device: VulkanDevice,
@@ -134,6 +159,11 @@ pub struct Broken {
 
 impl Broken {
     pub fn new() -> Self {
+        Self::locked_by(None)
+    }
+
+    /// One whose queue is used under the program's own lock.
+    pub fn locked_by(lock: Option<Arc<dyn QueueLock>>) -> Self {
         repair();
         let messages = Messages::default();
         let base = messages.builder().open().unwrap();
@@ -143,6 +173,10 @@ impl Broken {
             // SAFETY: the device is valid and of the instance; the name ends with a NUL.
             let real = unsafe { instance.get_device_proc_addr(handle, name.as_ptr()) };
             let real = real.map_or(std::ptr::null(), |real| real as *const c_void);
+            if name == c"vkCmdUpdateBuffer" {
+                found.insert("vkCmdUpdateBuffer", real.expose_provenance());
+                return update as *const c_void;
+            }
             match replacement(name.to_str().unwrap()) {
                 Some(("vkGetSemaphoreCounterValue", _)) => {
                     found.insert("vkGetSemaphoreCounterValue", real.expose_provenance());
@@ -164,7 +198,7 @@ impl Broken {
             device,
             queue: base.queue().with(|queue| queue),
             queue_family: base.queue().family(),
-            lock: None,
+            lock,
         };
         // SAFETY: the handles are those of `base`, which has no stream and is closed after this device,
         // or never.

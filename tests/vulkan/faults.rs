@@ -1,6 +1,6 @@
 //! Rows of `docs/faults.md` on a real device, broken where a fault is needed.
 
-use crate::broken::{Broken, fail, fail_always, forge_counters, repair};
+use crate::broken::{Broken, fail, fail_always, forge_counters, lose_stores, repair};
 use crate::common::wait_for;
 use crate::setup::{BOUND, Gate, PARKS, device, idle, plan, seen};
 use gpu_async_reactor::backend::vulkan::VulkanStream;
@@ -17,6 +17,7 @@ crate::cases![
     f1_after_a_loss_every_wait_ends_with_it_although_its_word_was_stored,
     f1_a_counter_that_a_driver_sets_to_its_maximum_is_a_loss_and_no_completion,
     f2_a_silent_word_and_a_lost_device_end_the_wait_within_one_backstop,
+    f7_a_store_that_never_lands_is_refused_by_name_and_ends_waits_at_the_backstop,
     f12_a_submission_that_fails_while_the_wait_arms_is_the_wait_s_error,
     f12_a_loss_that_a_watcher_s_backstop_meets_is_the_watch_s_error,
     f13_work_that_never_finishes_times_out_and_the_program_goes_on,
@@ -92,7 +93,9 @@ fn f1_a_counter_that_a_driver_sets_to_its_maximum_is_a_loss_and_no_completion() 
 
 fn f2_a_silent_word_and_a_lost_device_end_the_wait_within_one_backstop() {
     for text in &PARKS[1..] {
-        let best = (0..5)
+        // The best of many, as this thread may lose its core: no more than are needed.
+        let bound = DurNs(BACKSTOP.0 + 500_000);
+        let best = (0..60)
             .map(|_| {
                 let broken = Broken::new();
                 let stream = broken.device.stream().unwrap();
@@ -115,11 +118,44 @@ fn f2_a_silent_word_and_a_lost_device_end_the_wait_within_one_backstop() {
                 gate.open();
                 ended.since(lost)
             })
-            .min()
-            .unwrap();
-        println!("    {text}: {best} at best");
-        assert!(best <= DurNs(BACKSTOP.0 + 500_000), "{text}: {best:?} at best");
+            .find(|took| *took <= bound);
+        println!("    {text}: {best:?}");
+        assert!(best.is_some(), "{text}: later than a backstop each time");
     }
+}
+
+fn f7_a_store_that_never_lands_is_refused_by_name_and_ends_waits_at_the_backstop() {
+    let broken = Broken::new();
+    let device = &broken.device;
+    lose_stores();
+    let refused = device.caps().store.unwrap_err();
+    assert!(refused.contains("never written (vkCmdUpdateBuffer on "), "{refused}");
+    let resolved = plan("spin:backstop_us=2000").resolve_on(
+        &gpu_async_reactor::HostCaps { device_word_wait: Ok(()) },
+        &gpu_async_reactor::DeviceCaps { store: Err(refused) },
+    );
+    assert_eq!(resolved.plan, plan("poll"));
+    let stream = device.stream().unwrap();
+    // A program that waits for the word all the same.
+    let gate = Gate::new(device);
+    gate.hold(&stream).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_for(|| stream.calls().submits == 2);
+            gate.open();
+        });
+        let waited = wait_on_thread(&stream, "spin:backstop_us=2000").unwrap();
+        assert_eq!(waited.end, End::Backstop);
+    });
+    drop(stream);
+    gate.end();
+    repair();
+    let _another = device.stream().unwrap();
+    // Both slots: that of the probe and this one. A store that did not land may still do so.
+    assert_eq!(device.stats().slots.retired, 2);
+    drop(_another);
+    assert_eq!(device.close(), Ok(1), "their page is never freed");
+    broken.messages.assert_none();
 }
 
 fn f12_a_submission_that_fails_while_the_wait_arms_is_the_wait_s_error() {

@@ -9,6 +9,7 @@ crate::cases![
     each_call_that_fails_for_lack_of_memory_is_an_error_and_leaves_everything_usable,
     each_call_that_loses_the_device_is_the_answer_of_every_later_one,
     a_failed_submission_of_unknown_outcome_loses_the_device,
+    every_use_of_the_queue_is_under_the_lock_that_was_lent,
     a_device_without_a_needed_function_is_refused,
 ];
 
@@ -107,6 +108,50 @@ fn a_failed_submission_of_unknown_outcome_loses_the_device() {
     let error = stream.mark().unwrap_err();
     assert!(is_status(&error, "vkQueueSubmit", vk::Result::ERROR_UNKNOWN));
     assert_eq!(stream.query().unwrap_err(), error);
+}
+
+fn every_use_of_the_queue_is_under_the_lock_that_was_lent() {
+    use gpu_async_reactor::backend::vulkan::QueueLock;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    #[derive(Default)]
+    struct Counting {
+        lock: std::sync::Mutex<()>,
+        inside: AtomicBool,
+        times: AtomicU64,
+    }
+    impl QueueLock for Counting {
+        fn locked(&self, critical: &mut dyn FnMut()) {
+            let _guard = self.lock.lock().unwrap();
+            assert!(!self.inside.swap(true, Ordering::SeqCst), "one at a time");
+            critical();
+            self.inside.store(false, Ordering::SeqCst);
+            self.times.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let lock = std::sync::Arc::new(Counting::default());
+    let broken = Broken::locked_by(Some(lock.clone()));
+    let device = &broken.device;
+    let programs = std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let stream = device.stream().unwrap();
+                (0..100).for_each(|_| _ = stream.mark().unwrap());
+                stream.synchronize().unwrap();
+            });
+        }
+        // The program submits as well, without a stream.
+        (0..100).fold(0, |submitted, _| {
+            device.queue().with(|queue| {
+                assert!(lock.inside.load(Ordering::SeqCst));
+                // SAFETY: the queue is this thread's alone under the lock; nothing is submitted.
+                unsafe { device.raw().queue_submit(queue, &[], vk::Fence::null()) }.unwrap();
+            });
+            submitted + 1
+        })
+    });
+    assert_eq!((programs, lock.times.load(Ordering::SeqCst)), (100, 400));
+    broken.end();
+    assert_eq!(lock.times.load(Ordering::SeqCst), 401, "closing waits under it as well");
 }
 
 fn a_device_without_a_needed_function_is_refused() {

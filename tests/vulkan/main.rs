@@ -34,9 +34,23 @@ macro_rules! cases {
 }
 pub(crate) use cases;
 
+/// The parts of names that were asked for. Options are those of the usual harness, and mean nothing here.
+fn wanted() -> Vec<String> {
+    const WITH_VALUE: [&str; 5] = ["--test-threads", "--skip", "--format", "--color", "-Z"];
+    let mut wanted = Vec::new();
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        if WITH_VALUE.contains(&arg.as_str()) {
+            args.next();
+        } else if !arg.starts_with('-') {
+            wanted.push(arg);
+        }
+    }
+    wanted
+}
+
 fn main() -> ExitCode {
-    let wanted: Vec<String> =
-        std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let wanted = wanted();
     if std::env::args().any(|arg| arg == "--list") {
         return ExitCode::SUCCESS;
     }

@@ -2,6 +2,8 @@
 
 use crate::common::wait_for;
 use crate::setup::{Gate, busy, device, device_by, seen};
+use gpu_async_reactor::backend::lease::DeviceBuffer;
+use gpu_async_reactor::backend::vulkan::ash::vk;
 use gpu_async_reactor::backend::vulkan::{Submission, VulkanDevice};
 use gpu_async_reactor::host::StdClock;
 use gpu_async_reactor::{
@@ -12,6 +14,7 @@ crate::cases![
     the_start_up_probe_finds_a_real_store,
     a_store_is_seen_while_later_work_keeps_the_stream_busy,
     the_word_of_a_mark_never_comes_before_the_work_in_front_of_it,
+    a_program_s_own_command_buffers_run_in_front_of_their_mark,
     a_submission_without_a_mark_is_covered_by_the_status_and_passed_over_by_the_word,
     a_doorbell_is_rung_behind_every_store_and_a_foreign_one_is_refused,
     a_warm_stream_marks_without_an_allocation,
@@ -57,6 +60,38 @@ fn the_word_of_a_mark_never_comes_before_the_work_in_front_of_it() {
     assert!(seen(&stream, number));
     drop(stream);
     gate.end();
+}
+
+fn a_program_s_own_command_buffers_run_in_front_of_their_mark() {
+    let device = device();
+    let stream = device.stream().unwrap();
+    let pinned = device.pinned(64).unwrap();
+    let (raw, target) = (device.raw(), pinned.raw());
+    let info = vk::CommandPoolCreateInfo::default().queue_family_index(device.queue().family());
+    // SAFETY: the objects are of this device; the buffer is recorded here alone.
+    let (pool, commands) = unsafe {
+        let pool = raw.create_command_pool(&info, None).unwrap();
+        let info =
+            vk::CommandBufferAllocateInfo::default().command_pool(pool).command_buffer_count(1);
+        let commands = raw.allocate_command_buffers(&info).unwrap();
+        raw.begin_command_buffer(commands[0], &vk::CommandBufferBeginInfo::default()).unwrap();
+        raw.cmd_fill_buffer(commands[0], target, 0, 64, 0x0505_0505);
+        raw.end_command_buffer(commands[0]).unwrap();
+        (pool, commands)
+    };
+    let (lease, ticket) = stream
+        // SAFETY: the command buffer and what it fills live until the mark is reached: the memory is
+        // leased, and the pool is destroyed below.
+        .lease(pinned, |_| unsafe { stream.submit_and_mark(&Submission::of(&commands)) })
+        .unwrap();
+    assert!(lease.ticket().number() > ticket);
+    wait_for(|| seen(&stream, ticket));
+    stream.synchronize().unwrap();
+    let pinned = lease.try_take().unwrap();
+    assert_eq!(pinned.as_slice::<u8>(), [5; 64]);
+    // SAFETY: the stream is done with it.
+    unsafe { raw.destroy_command_pool(pool, None) };
+    drop((stream, pinned));
 }
 
 fn a_submission_without_a_mark_is_covered_by_the_status_and_passed_over_by_the_word() {

@@ -1,19 +1,20 @@
 //! One driver call for each thing that a mapped context needs.
 
 use super::super::mapped::{
-    Calls, Form, Forms, HostFunction, Interface, Library, Mapping, RawEvent, Store, StreamHandle,
-    Width, halves,
+    Alike, CAPTURE_MODE_RELAXED, Calls, Form, Forms, HostFunction, INVALID_VALUE, Interface,
+    Library, Store, StreamHandle, Width, halves,
 };
-use super::sys::{self, EntryPoints, WriteValue, attribute, result};
-use crate::core::error::{Error, Result};
-use alloc::string::ToString;
-use core::ffi::{CStr, c_int, c_void};
+use super::sys::{self, EntryPoints, WriteValue, attribute};
+use crate::core::error::Result;
+use alloc::string::String;
+use core::ffi::{CStr, c_int, c_uint, c_void};
 use core::fmt;
 use core::ptr::{self, NonNull};
 
 /// The interface of NVIDIA's driver.
 pub struct Cuda {
     pub(super) entry: EntryPoints,
+    pub(super) alike: Alike,
     pub(super) library: Library,
     /// As `cuDriverGetVersion` gives it: 1000 times the major plus 10 times the minor number.
     pub(super) version: i32,
@@ -45,39 +46,12 @@ pub struct Entered {
 }
 
 impl Cuda {
-    /// The error of `call`, unless its status is success.
-    pub(super) fn check(&self, call: &str, status: i32) -> Result<()> {
-        if status == result::SUCCESS { Ok(()) } else { Err(self.error(call, status)) }
-    }
-
-    #[cold]
-    fn error(&self, call: &str, status: i32) -> Error {
-        let mut name = ptr::null();
-        // SAFETY: `name` outlives the call, which stores a static string or null.
-        let named = unsafe { (self.entry.cuGetErrorName)(status, &raw mut name) };
-        let name = if named == result::SUCCESS && !name.is_null() {
-            // SAFETY: on success it is a string that ends in 0 and is never freed.
-            unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
-        } else {
-            "a status that this driver does not name".to_string()
-        };
-        Error::status(call, i64::from(status), &name)
-    }
-
-    /// Whether the status that `call` returned says done; pending is `NOT_READY`.
-    fn is_done(&self, call: &str, status: i32) -> Result<bool> {
-        match status {
-            result::NOT_READY => Ok(false),
-            status => self.check(call, status).map(|()| true),
-        }
-    }
-
     /// An attribute of a device; none where this driver does not know it.
     pub(super) fn attribute(&self, device: c_int, attribute: i32) -> Result<Option<i32>> {
         let mut value = 0;
         // SAFETY: `value` outlives the call, which stores an int.
         match unsafe { (self.entry.cuDeviceGetAttribute)(&raw mut value, attribute, device) } {
-            result::INVALID_VALUE => Ok(None),
+            INVALID_VALUE => Ok(None),
             status => self.check("cuDeviceGetAttribute", status).map(|()| Some(value)),
         }
     }
@@ -95,13 +69,6 @@ impl Cuda {
         // SAFETY: `popped` outlives the call; what is popped was pushed by `enter` on this thread.
         let status = unsafe { (self.entry.cuCtxPopCurrent_v2)(&raw mut popped) };
         self.check("cuCtxPopCurrent", status)
-    }
-
-    fn exchange_capture_mode(&self, mode: c_int) -> Result<c_int> {
-        let mut mode = mode;
-        // SAFETY: `mode` outlives the call, which reads and writes it.
-        let status = unsafe { (self.entry.cuThreadExchangeStreamCaptureMode)(&raw mut mode) };
-        self.check("cuThreadExchangeStreamCaptureMode", status).map(|()| mode)
     }
 
     fn has(&self, form: Form) -> bool {
@@ -130,12 +97,28 @@ impl Calls for Cuda {
     type Context = RawContext;
     type Entered = Entered;
 
+    const MEMORY_FLAGS: c_uint = sys::MEMHOSTALLOC_PORTABLE | sys::MEMHOSTALLOC_DEVICEMAP;
+
     fn library(&self) -> &Library {
         &self.library
     }
 
+    fn alike(&self) -> &Alike {
+        &self.alike
+    }
+
+    fn status_name(&self, status: i32) -> Option<String> {
+        let mut name = ptr::null();
+        // SAFETY: `name` outlives the call, which stores a static string or null.
+        let named = unsafe { (self.entry.cuGetErrorName)(status, &raw mut name) };
+        (named == 0 && !name.is_null()).then(|| {
+            // SAFETY: on success it is a string that ends in 0 and is never freed.
+            unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+        })
+    }
+
     fn is_sticky(number: i64) -> bool {
-        result::STICKY.contains(&number)
+        sys::STICKY.contains(&number)
     }
 
     fn enter(&self, context: RawContext) -> Result<Entered> {
@@ -149,7 +132,7 @@ impl Calls for Cuda {
             let status = unsafe { (self.entry.cuCtxPushCurrent_v2)(context.raw.as_ptr()) };
             self.check("cuCtxPushCurrent", status)?;
         }
-        match self.exchange_capture_mode(sys::CAPTURE_MODE_RELAXED) {
+        match self.exchange_capture_mode(CAPTURE_MODE_RELAXED) {
             Ok(capture_mode) => Ok(Entered { pushed, capture_mode }),
             Err(error) => {
                 if pushed {
@@ -203,50 +186,6 @@ impl Calls for Cuda {
         Ok(forms)
     }
 
-    fn settle(&self) -> Result<()> {
-        // SAFETY: the context is current.
-        self.check("cuCtxSynchronize", unsafe { (self.entry.cuCtxSynchronize)() })
-    }
-
-    fn allocate(&self, bytes: usize) -> Result<Mapping> {
-        let flags = sys::MEMHOSTALLOC_PORTABLE | sys::MEMHOSTALLOC_DEVICEMAP;
-        let mut host = ptr::null_mut();
-        // SAFETY: `host` outlives the call; the context is current.
-        let status = unsafe { (self.entry.cuMemHostAlloc)(&raw mut host, bytes, flags) };
-        self.check("cuMemHostAlloc", status)?;
-        let mut device = 0;
-        // SAFETY: `host` is what was allocated, with the flag that this call needs.
-        let status = unsafe { (self.entry.cuMemHostGetDevicePointer_v2)(&raw mut device, host, 0) };
-        let mapped = self.check("cuMemHostGetDevicePointer", status);
-        let mapped = mapped.and_then(|()| Mapping::new(host, device));
-        if mapped.is_err() {
-            // SAFETY: allocated above, and known to nobody else. The first error is reported.
-            let _ = unsafe { (self.entry.cuMemFreeHost)(host) };
-        }
-        mapped
-    }
-
-    unsafe fn free(&self, memory: Mapping) -> Result<()> {
-        // SAFETY: from `cuMemHostAlloc`, freed once and used by nobody, says the caller.
-        let status = unsafe { (self.entry.cuMemFreeHost)(memory.host.as_ptr().cast()) };
-        self.check("cuMemFreeHost", status)
-    }
-
-    fn create_stream(&self) -> Result<StreamHandle> {
-        let mut stream = ptr::null_mut();
-        // SAFETY: `stream` outlives the call; the context is current.
-        let status =
-            unsafe { (self.entry.cuStreamCreate)(&raw mut stream, sys::STREAM_NON_BLOCKING) };
-        self.check("cuStreamCreate", status)?;
-        Ok(StreamHandle::from_raw(stream))
-    }
-
-    unsafe fn destroy_stream(&self, stream: StreamHandle) -> Result<()> {
-        // SAFETY: live, destroyed once and not used after, says the caller.
-        let status = unsafe { (self.entry.cuStreamDestroy_v2)(stream.as_raw()) };
-        self.check("cuStreamDestroy", status)
-    }
-
     unsafe fn context_of(&self, stream: StreamHandle) -> Result<Option<RawContext>> {
         let StreamHandle::Created(_) = stream else {
             // A reserved handle means the current context's.
@@ -257,30 +196,6 @@ impl Calls for Cuda {
         let status = unsafe { (self.entry.cuStreamGetCtx)(stream.as_raw(), &raw mut context) };
         self.check("cuStreamGetCtx", status)?;
         Ok(NonNull::new(context).map(|raw| RawContext { raw, device: -1 }))
-    }
-
-    unsafe fn is_capturing(&self, stream: StreamHandle) -> Result<bool> {
-        let mut capture = sys::CAPTURE_STATUS_NONE;
-        // SAFETY: the stream is live, says the caller; `capture` outlives the call.
-        match unsafe { (self.entry.cuStreamIsCapturing)(stream.as_raw(), &raw mut capture) } {
-            // The legacy stream while a stream is captured that waits for it.
-            result::STREAM_CAPTURE_IMPLICIT => Ok(true),
-            status => self
-                .check("cuStreamIsCapturing", status)
-                .map(|()| capture != sys::CAPTURE_STATUS_NONE),
-        }
-    }
-
-    unsafe fn query_stream(&self, stream: StreamHandle) -> Result<bool> {
-        // SAFETY: the stream is live, says the caller.
-        let status = unsafe { (self.entry.cuStreamQuery)(stream.as_raw()) };
-        self.is_done("cuStreamQuery", status)
-    }
-
-    unsafe fn synchronize_stream(&self, stream: StreamHandle) -> Result<()> {
-        // SAFETY: the stream is live, says the caller.
-        let status = unsafe { (self.entry.cuStreamSynchronize)(stream.as_raw()) };
-        self.check("cuStreamSynchronize", status)
     }
 
     unsafe fn store(&self, stream: StreamHandle, form: Form, stores: &[Store]) -> Result<()> {
@@ -329,39 +244,6 @@ impl Calls for Cuda {
         Ok(())
     }
 
-    fn create_event(&self) -> Result<RawEvent> {
-        let mut event = ptr::null_mut();
-        // SAFETY: `event` outlives the call; the context is current.
-        let status =
-            unsafe { (self.entry.cuEventCreate)(&raw mut event, sys::EVENT_DISABLE_TIMING) };
-        self.check("cuEventCreate", status)?;
-        RawEvent::from_raw(event).ok_or_else(|| Error::backend("cuEventCreate", "a null event"))
-    }
-
-    unsafe fn destroy_event(&self, event: RawEvent) -> Result<()> {
-        // SAFETY: live, destroyed once and not used after, says the caller.
-        let status = unsafe { (self.entry.cuEventDestroy_v2)(event.as_raw()) };
-        self.check("cuEventDestroy", status)
-    }
-
-    unsafe fn record(&self, event: RawEvent, stream: StreamHandle) -> Result<()> {
-        // SAFETY: both are live, says the caller.
-        let status = unsafe { (self.entry.cuEventRecord)(event.as_raw(), stream.as_raw()) };
-        self.check("cuEventRecord", status)
-    }
-
-    unsafe fn query_event(&self, event: RawEvent) -> Result<bool> {
-        // SAFETY: the event is live, says the caller.
-        let status = unsafe { (self.entry.cuEventQuery)(event.as_raw()) };
-        self.is_done("cuEventQuery", status)
-    }
-
-    unsafe fn synchronize_event(&self, event: RawEvent) -> Result<()> {
-        // SAFETY: the event is live, says the caller.
-        let status = unsafe { (self.entry.cuEventSynchronize)(event.as_raw()) };
-        self.check("cuEventSynchronize", status)
-    }
-
     unsafe fn launch(
         &self,
         stream: StreamHandle,
@@ -373,48 +255,10 @@ impl Calls for Cuda {
         self.check("cuLaunchHostFunc", status)
     }
 
-    unsafe fn copy_to_host(
-        &self,
-        stream: StreamHandle,
-        to: NonNull<u8>,
-        from: u64,
-        bytes: usize,
-    ) -> Result<()> {
-        let to = to.as_ptr().cast();
-        // SAFETY: the stream is live, both sides are that long and unused, says the caller.
-        let status = unsafe { (self.entry.cuMemcpyDtoHAsync_v2)(to, from, bytes, stream.as_raw()) };
-        self.check("cuMemcpyDtoHAsync", status)
-    }
-
-    unsafe fn copy_to_device(
-        &self,
-        stream: StreamHandle,
-        to: u64,
-        from: NonNull<u8>,
-        bytes: usize,
-    ) -> Result<()> {
-        let from = from.as_ptr().cast_const().cast();
-        // SAFETY: the stream is live, both sides are that long and unused, says the caller.
-        let status = unsafe { (self.entry.cuMemcpyHtoDAsync_v2)(to, from, bytes, stream.as_raw()) };
-        self.check("cuMemcpyHtoDAsync", status)
-    }
-
     unsafe fn fill(&self, stream: StreamHandle, to: u64, value: u8, bytes: usize) -> Result<()> {
         // SAFETY: the stream is live and the memory that long, says the caller.
         let status = unsafe { (self.entry.cuMemsetD8Async)(to, value, bytes, stream.as_raw()) };
         self.check("cuMemsetD8Async", status)
-    }
-
-    fn allocate_device(&self, bytes: usize) -> Result<u64> {
-        let mut memory = 0;
-        // SAFETY: `memory` outlives the call; the context is current.
-        let status = unsafe { (self.entry.cuMemAlloc_v2)(&raw mut memory, bytes) };
-        self.check("cuMemAlloc", status).map(|()| memory)
-    }
-
-    unsafe fn free_device(&self, memory: u64) -> Result<()> {
-        // SAFETY: from `cuMemAlloc`, freed once and used by nobody, says the caller.
-        self.check("cuMemFree", unsafe { (self.entry.cuMemFree_v2)(memory) })
     }
 }
 

@@ -46,7 +46,9 @@ mod sys;
 
 pub use interface::Cuda;
 
-use super::mapped::{Device, Driver, Library, Opened, Ownership, PinnedBuffer, Stream};
+use super::mapped::{
+    Alike, Calls, Device, Driver, Library, Opened, Ownership, PinnedBuffer, Stream,
+};
 use crate::core::error::{Error, ErrorCode, Result};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -110,7 +112,9 @@ impl Driver<Cuda> {
             let library = unsafe { Library::open(names) }?;
             // SAFETY: the library has the vendor's interface, by this function's contract.
             let entry = unsafe { EntryPoints::load(&library) }?;
-            let mut api = Cuda { entry, library, version: 0 };
+            // SAFETY: as above.
+            let alike = unsafe { Alike::load(&library, &sys::NAMES) }?;
+            let mut api = Cuda { entry, alike, library, version: 0 };
             // SAFETY: flags must be 0. Initialising twice is allowed.
             api.check("cuInit", unsafe { (api.entry.cuInit)(0) })?;
             // SAFETY: the field outlives the call.
@@ -218,7 +222,6 @@ impl Driver<Cuda> {
     ///
     /// The driver's status, or [`Forked`](ErrorCode::Forked).
     pub unsafe fn device_from_context(&self, context: *mut c_void) -> Result<CudaDevice> {
-        use super::mapped::Calls;
         let api = self.api("device_from_context")?;
         let context = raw_context(context, -1)?;
         let entered = api.enter(context)?;

@@ -4,39 +4,32 @@
 //! names that the library exports, which end in `_v2` where the header redirects the plain name.
 //! Those without the suffix `_ptsz` take the handle 0 as the legacy default stream.
 
-use super::super::mapped::entry_points;
+use super::super::mapped::{Handle, Names, entry_points};
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
-/// `CUresult`.
-pub(super) mod result {
-    pub(in super::super) const SUCCESS: i32 = 0;
-    pub(in super::super) const INVALID_VALUE: i32 = 1;
-    pub(in super::super) const NOT_READY: i32 = 600;
-    pub(in super::super) const STREAM_CAPTURE_IMPLICIT: i32 = 906;
-    /// Those of which `cuda.h` says that the context or process can do no more work: it is left "in
-    /// an inconsistent state and any further CUDA work will return the same error", is destroyed, or
-    /// has an uncorrectable memory or link error.
-    pub(in super::super) const STICKY: [i64; 18] = [
-        4,   // DEINITIALIZED
-        214, // ECC_UNCORRECTABLE
-        220, // NVLINK_UNCORRECTABLE
-        226, // CONTAINED
-        700, // ILLEGAL_ADDRESS
-        702, // LAUNCH_TIMEOUT
-        709, // CONTEXT_IS_DESTROYED
-        710, // ASSERT
-        714, // HARDWARE_STACK_ERROR
-        715, // ILLEGAL_INSTRUCTION
-        716, // MISALIGNED_ADDRESS
-        717, // INVALID_ADDRESS_SPACE
-        718, // INVALID_PC
-        719, // LAUNCH_FAILED
-        721, // TENSOR_MEMORY_LEAK
-        810, // MPS_CLIENT_TERMINATED
-        911, // EXTERNAL_DEVICE
-        999, // UNKNOWN
-    ];
-}
+/// The numbers of `CUresult` of which `cuda.h` says that the context or process can do no more work: it is
+/// left "in an inconsistent state and any further CUDA work will return the same error", is destroyed, or
+/// has an uncorrectable memory or link error.
+pub(super) const STICKY: [i64; 18] = [
+    4,   // DEINITIALIZED
+    214, // ECC_UNCORRECTABLE
+    220, // NVLINK_UNCORRECTABLE
+    226, // CONTAINED
+    700, // ILLEGAL_ADDRESS
+    702, // LAUNCH_TIMEOUT
+    709, // CONTEXT_IS_DESTROYED
+    710, // ASSERT
+    714, // HARDWARE_STACK_ERROR
+    715, // ILLEGAL_INSTRUCTION
+    716, // MISALIGNED_ADDRESS
+    717, // INVALID_ADDRESS_SPACE
+    718, // INVALID_PC
+    719, // LAUNCH_FAILED
+    721, // TENSOR_MEMORY_LEAK
+    810, // MPS_CLIENT_TERMINATED
+    911, // EXTERNAL_DEVICE
+    999, // UNKNOWN
+];
 
 /// `CUdevice_attribute`.
 pub(super) mod attribute {
@@ -50,14 +43,6 @@ pub(super) mod attribute {
 pub(super) const MEMHOSTALLOC_PORTABLE: c_uint = 0x01;
 /// `CU_MEMHOSTALLOC_DEVICEMAP`.
 pub(super) const MEMHOSTALLOC_DEVICEMAP: c_uint = 0x02;
-/// `CU_STREAM_NON_BLOCKING`.
-pub(super) const STREAM_NON_BLOCKING: c_uint = 0x1;
-/// `CU_EVENT_DISABLE_TIMING`.
-pub(super) const EVENT_DISABLE_TIMING: c_uint = 0x2;
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
-pub(super) const CAPTURE_MODE_RELAXED: c_int = 2;
-/// `CU_STREAM_CAPTURE_STATUS_NONE`.
-pub(super) const CAPTURE_STATUS_NONE: c_int = 0;
 /// `CU_STREAM_WRITE_VALUE_DEFAULT`: the store comes after all memory operations before it.
 pub(super) const WRITE_VALUE_DEFAULT: c_uint = 0;
 
@@ -85,8 +70,28 @@ const _: () = assert!(core::mem::offset_of!(WriteValue, value) == 16);
 const _: () = assert!(core::mem::offset_of!(WriteValue, flags) == 24);
 const _: () = assert!(core::mem::offset_of!(WriteValue, alias) == 32);
 
-/// `CUcontext`, `CUstream`, `CUevent`.
-pub(super) type Handle = *mut c_void;
+/// The entry points that HIP has alike, by their names here.
+pub(super) const NAMES: Names = Names {
+    settle: "cuCtxSynchronize",
+    exchange_capture_mode: "cuThreadExchangeStreamCaptureMode",
+    host_allocate: "cuMemHostAlloc",
+    host_device_pointer: "cuMemHostGetDevicePointer_v2",
+    host_free: "cuMemFreeHost",
+    device_allocate: "cuMemAlloc_v2",
+    device_free: "cuMemFree_v2",
+    copy_to_host: "cuMemcpyDtoHAsync_v2",
+    copy_to_device: "cuMemcpyHtoDAsync_v2",
+    stream_create: "cuStreamCreate",
+    stream_destroy: "cuStreamDestroy_v2",
+    stream_is_capturing: "cuStreamIsCapturing",
+    stream_query: "cuStreamQuery",
+    stream_synchronize: "cuStreamSynchronize",
+    event_create: "cuEventCreate",
+    event_destroy: "cuEventDestroy_v2",
+    event_record: "cuEventRecord",
+    event_query: "cuEventQuery",
+    event_synchronize: "cuEventSynchronize",
+};
 
 /// `CUhostFn`.
 pub(super) type HostFn = extern "C" fn(*mut c_void);
@@ -108,27 +113,8 @@ entry_points! {
         fn cuCtxPushCurrent_v2(Handle);
         fn cuCtxPopCurrent_v2(*mut Handle);
         fn cuCtxGetDevice(*mut c_int);
-        fn cuCtxSynchronize();
-        fn cuThreadExchangeStreamCaptureMode(*mut c_int);
-        fn cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
-        fn cuMemHostGetDevicePointer_v2(*mut u64, *mut c_void, c_uint);
-        fn cuMemFreeHost(*mut c_void);
-        fn cuMemAlloc_v2(*mut u64, usize);
-        fn cuMemFree_v2(u64);
-        fn cuMemcpyDtoHAsync_v2(*mut c_void, u64, usize, Handle);
-        fn cuMemcpyHtoDAsync_v2(u64, *const c_void, usize, Handle);
         fn cuMemsetD8Async(u64, u8, usize, Handle);
-        fn cuStreamCreate(*mut Handle, c_uint);
-        fn cuStreamDestroy_v2(Handle);
         fn cuStreamGetCtx(Handle, *mut Handle);
-        fn cuStreamIsCapturing(Handle, *mut c_int);
-        fn cuStreamQuery(Handle);
-        fn cuStreamSynchronize(Handle);
-        fn cuEventCreate(*mut Handle, c_uint);
-        fn cuEventDestroy_v2(Handle);
-        fn cuEventRecord(Handle, Handle);
-        fn cuEventQuery(Handle);
-        fn cuEventSynchronize(Handle);
         fn cuLaunchHostFunc(Handle, HostFn, *mut c_void);
     }
     optional {

@@ -30,7 +30,9 @@ mod sys;
 
 pub use interface::Hip;
 
-use super::mapped::{Device, Driver, Library, Opened, Ownership, PinnedBuffer, Stream};
+use super::mapped::{
+    Alike, Calls, Device, Driver, Library, Opened, Ownership, PinnedBuffer, Stream,
+};
 use crate::core::error::{Error, ErrorCode, Result};
 use alloc::vec::Vec;
 use core::ffi::c_int;
@@ -97,7 +99,9 @@ impl Driver<Hip> {
             let entry = unsafe { EntryPoints::load(&library) }?;
             // SAFETY: the type is that of the vendor's header.
             let error_name: ErrorName = unsafe { library.required("hipGetErrorName") }?;
-            let mut api = Hip { entry, error_name, library, version: 0 };
+            // SAFETY: as above.
+            let alike = unsafe { Alike::load(&library, &sys::NAMES) }?;
+            let mut api = Hip { entry, alike, error_name, library, version: 0 };
             // SAFETY: flags must be 0. Initialising twice is allowed.
             api.check("hipInit", unsafe { (api.entry.hipInit)(0) })?;
             // SAFETY: the field outlives the call.

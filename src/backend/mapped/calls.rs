@@ -1,17 +1,22 @@
 //! The driver calls that a [`Context`](super::context::Context) and its streams are made of, by one
 //! name each for every vendor.
 //!
-//! A backend answers each with one call of its driver and turns the status into a `Result`. It has
-//! no waiting, no pooling and no memory of its own: these live here, once.
+//! Each is one call of the driver, whose status becomes a `Result`; there is no waiting, no pooling and no
+//! memory here. What the vendors have [alike](super::alike) is provided; a backend answers the rest.
 
+use super::alike::{
+    Alike, CAPTURE_STATUS_NONE, EVENT_DISABLE_TIMING, Entry, Handle, NOT_READY,
+    STREAM_CAPTURE_IMPLICIT, STREAM_NON_BLOCKING, SUCCESS,
+};
 use super::handle::{RawEvent, StreamHandle};
 use super::library::Library;
 use super::store::{Form, Forms, Store};
 use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::line::CompletionLine;
-use core::ffi::c_void;
+use alloc::string::String;
+use core::ffi::{c_int, c_uint, c_void};
 use core::fmt;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 
 /// A device interface whose streams can write words in page-locked host memory.
 ///
@@ -55,8 +60,54 @@ pub trait Calls: fmt::Debug + Send + Sync + Sized + 'static {
     /// What `leave` puts back.
     type Entered: Copy;
 
+    /// How page-locked memory is allocated: for all contexts, mapped for the device, and coherent.
+    const MEMORY_FLAGS: c_uint;
+
     /// The library that the calls go to.
     fn library(&self) -> &Library;
+
+    /// The entry points that are alike.
+    fn alike(&self) -> &Alike;
+
+    /// The vendor's name of a status; none where this driver has none.
+    fn status_name(&self, status: i32) -> Option<String>;
+
+    /// The number of a stream as the driver takes it.
+    fn raw(stream: StreamHandle) -> Handle {
+        stream.as_raw()
+    }
+
+    /// The error of `call`, unless its status is success.
+    fn check(&self, call: &str, status: i32) -> Result<()> {
+        if status == SUCCESS {
+            return Ok(());
+        }
+        let name = self.status_name(status);
+        let name = name.as_deref().unwrap_or("a status that this driver does not name");
+        Err(Error::status(call, i64::from(status), name))
+    }
+
+    /// The same for an entry point that was called.
+    fn checked<F>(&self, entry: &Entry<F>, status: i32) -> Result<()> {
+        self.check(entry.name, status)
+    }
+
+    /// Whether the status that an entry point returned says done, or pending.
+    fn is_done<F>(&self, entry: &Entry<F>, status: i32) -> Result<bool> {
+        match status {
+            NOT_READY => Ok(false),
+            status => self.checked(entry, status).map(|()| true),
+        }
+    }
+
+    /// Sets the thread's capture mode and returns the former one.
+    fn exchange_capture_mode(&self, mode: c_int) -> Result<c_int> {
+        let entry = &self.alike().exchange_capture_mode;
+        let mut mode = mode;
+        // SAFETY: `mode` outlives the call, which reads and writes it.
+        let status = unsafe { (entry.call)(&raw mut mode) };
+        self.checked(entry, status).map(|()| mode)
+    }
 
     /// Whether a status with this number stays for ever, whatever is called.
     fn is_sticky(number: i64) -> bool;
@@ -79,10 +130,29 @@ pub trait Calls: fmt::Debug + Send + Sync + Sized + 'static {
     fn forms(&self) -> Result<Forms>;
 
     /// Waits until nothing is queued in the context. May take as long as its work.
-    fn settle(&self) -> Result<()>;
+    fn settle(&self) -> Result<()> {
+        let entry = &self.alike().settle;
+        // SAFETY: the context is current.
+        self.checked(entry, unsafe { (entry.call)() })
+    }
 
     /// Page-locked, coherent memory, mapped for the device; whole pages, contents unspecified.
-    fn allocate(&self, bytes: usize) -> Result<Mapping>;
+    fn allocate(&self, bytes: usize) -> Result<Mapping> {
+        let entry = &self.alike().host_allocate;
+        let mut host = ptr::null_mut();
+        // SAFETY: `host` outlives the call; the context is current.
+        self.checked(entry, unsafe { (entry.call)(&raw mut host, bytes, Self::MEMORY_FLAGS) })?;
+        let entry = &self.alike().host_device_pointer;
+        let mut device = 0;
+        // SAFETY: `host` is what was allocated, with the flag that this call needs; flags must be 0.
+        let mapped = self.checked(entry, unsafe { (entry.call)(&raw mut device, host, 0) });
+        let mapped = mapped.and_then(|()| Mapping::new(host, device));
+        if mapped.is_err() {
+            // SAFETY: allocated above, and known to nobody else. The first error is reported.
+            let _ = unsafe { (self.alike().host_free.call)(host) };
+        }
+        mapped
+    }
 
     /// Frees it. May synchronise.
     ///
@@ -90,17 +160,31 @@ pub trait Calls: fmt::Debug + Send + Sync + Sized + 'static {
     ///
     /// `memory` is from `allocate` of this context, not freed yet, used by nobody, and no store
     /// into it is queued.
-    unsafe fn free(&self, memory: Mapping) -> Result<()>;
+    unsafe fn free(&self, memory: Mapping) -> Result<()> {
+        let entry = &self.alike().host_free;
+        // SAFETY: allocated by this driver, freed once and used by nobody, says the caller.
+        self.checked(entry, unsafe { (entry.call)(memory.host.as_ptr().cast()) })
+    }
 
     /// A new stream that does not wait for the default stream.
-    fn create_stream(&self) -> Result<StreamHandle>;
+    fn create_stream(&self) -> Result<StreamHandle> {
+        let entry = &self.alike().stream_create;
+        let mut stream = ptr::null_mut();
+        // SAFETY: `stream` outlives the call; the context is current.
+        let status = unsafe { (entry.call)(&raw mut stream, STREAM_NON_BLOCKING) };
+        self.checked(entry, status).map(|()| StreamHandle::from_raw(stream))
+    }
 
     /// Destroys a stream from `create_stream`. May synchronise.
     ///
     /// # Safety
     ///
     /// `stream` is from `create_stream`, not destroyed yet, and not used after.
-    unsafe fn destroy_stream(&self, stream: StreamHandle) -> Result<()>;
+    unsafe fn destroy_stream(&self, stream: StreamHandle) -> Result<()> {
+        let entry = &self.alike().stream_destroy;
+        // SAFETY: live, destroyed once and not used after, says the caller.
+        self.checked(entry, unsafe { (entry.call)(Self::raw(stream)) })
+    }
 
     /// The context of a stream; `None` where this driver cannot tell.
     ///
@@ -114,21 +198,37 @@ pub trait Calls: fmt::Debug + Send + Sync + Sized + 'static {
     /// # Safety
     ///
     /// As `context_of`.
-    unsafe fn is_capturing(&self, stream: StreamHandle) -> Result<bool>;
+    unsafe fn is_capturing(&self, stream: StreamHandle) -> Result<bool> {
+        let entry = &self.alike().stream_is_capturing;
+        let mut capture = CAPTURE_STATUS_NONE;
+        // SAFETY: the stream is live, says the caller; `capture` outlives the call.
+        match unsafe { (entry.call)(Self::raw(stream), &raw mut capture) } {
+            STREAM_CAPTURE_IMPLICIT => Ok(true),
+            status => self.checked(entry, status).map(|()| capture != CAPTURE_STATUS_NONE),
+        }
+    }
 
     /// Whether everything queued is done.
     ///
     /// # Safety
     ///
     /// As `context_of`.
-    unsafe fn query_stream(&self, stream: StreamHandle) -> Result<bool>;
+    unsafe fn query_stream(&self, stream: StreamHandle) -> Result<bool> {
+        let entry = &self.alike().stream_query;
+        // SAFETY: the stream is live, says the caller.
+        self.is_done(entry, unsafe { (entry.call)(Self::raw(stream)) })
+    }
 
     /// Waits until everything queued is done.
     ///
     /// # Safety
     ///
     /// As `context_of`.
-    unsafe fn synchronize_stream(&self, stream: StreamHandle) -> Result<()>;
+    unsafe fn synchronize_stream(&self, stream: StreamHandle) -> Result<()> {
+        let entry = &self.alike().stream_synchronize;
+        // SAFETY: the stream is live, says the caller.
+        self.checked(entry, unsafe { (entry.call)(Self::raw(stream)) })
+    }
 
     /// Queues the stores, in order, each after all memory operations before it.
     ///
@@ -139,35 +239,58 @@ pub trait Calls: fmt::Debug + Send + Sync + Sized + 'static {
     unsafe fn store(&self, stream: StreamHandle, form: Form, stores: &[Store]) -> Result<()>;
 
     /// An event without timing.
-    fn create_event(&self) -> Result<RawEvent>;
+    fn create_event(&self) -> Result<RawEvent> {
+        let entry = &self.alike().event_create;
+        let mut event = ptr::null_mut();
+        // SAFETY: `event` outlives the call; the context is current.
+        let status = unsafe { (entry.call)(&raw mut event, EVENT_DISABLE_TIMING) };
+        self.checked(entry, status)?;
+        RawEvent::from_raw(event).ok_or_else(|| Error::backend(entry.name, "a null event"))
+    }
 
     /// Destroys an event from `create_event`.
     ///
     /// # Safety
     ///
     /// `event` is live and not used after. So it is, live, in all that follows.
-    unsafe fn destroy_event(&self, event: RawEvent) -> Result<()>;
+    unsafe fn destroy_event(&self, event: RawEvent) -> Result<()> {
+        let entry = &self.alike().event_destroy;
+        // SAFETY: live, destroyed once and not used after, says the caller.
+        self.checked(entry, unsafe { (entry.call)(event.as_raw()) })
+    }
 
     /// Records `event` behind everything queued on `stream`.
     ///
     /// # Safety
     ///
     /// As `context_of` and `destroy_event`.
-    unsafe fn record(&self, event: RawEvent, stream: StreamHandle) -> Result<()>;
+    unsafe fn record(&self, event: RawEvent, stream: StreamHandle) -> Result<()> {
+        let entry = &self.alike().event_record;
+        // SAFETY: both are live, says the caller.
+        self.checked(entry, unsafe { (entry.call)(event.as_raw(), Self::raw(stream)) })
+    }
 
     /// Whether what was queued before the last record of `event` is done.
     ///
     /// # Safety
     ///
     /// As `destroy_event`.
-    unsafe fn query_event(&self, event: RawEvent) -> Result<bool>;
+    unsafe fn query_event(&self, event: RawEvent) -> Result<bool> {
+        let entry = &self.alike().event_query;
+        // SAFETY: the event is live, says the caller.
+        self.is_done(entry, unsafe { (entry.call)(event.as_raw()) })
+    }
 
     /// Waits until what was queued before the last record of `event` is done.
     ///
     /// # Safety
     ///
     /// As `destroy_event`.
-    unsafe fn synchronize_event(&self, event: RawEvent) -> Result<()>;
+    unsafe fn synchronize_event(&self, event: RawEvent) -> Result<()> {
+        let entry = &self.alike().event_synchronize;
+        // SAFETY: the event is live, says the caller.
+        self.checked(entry, unsafe { (entry.call)(event.as_raw()) })
+    }
 
     /// Queues a call of `function(data)` behind everything queued on `stream`.
     ///
@@ -193,7 +316,12 @@ pub trait Calls: fmt::Debug + Send + Sync + Sized + 'static {
         to: NonNull<u8>,
         from: u64,
         bytes: usize,
-    ) -> Result<()>;
+    ) -> Result<()> {
+        let entry = &self.alike().copy_to_host;
+        let to = to.as_ptr().cast();
+        // SAFETY: the stream is live, both sides are that long and unused, says the caller.
+        self.checked(entry, unsafe { (entry.call)(to, from, bytes, Self::raw(stream)) })
+    }
 
     /// Queues a copy of `bytes` from page-locked memory `from` into device memory `to`.
     ///
@@ -207,7 +335,12 @@ pub trait Calls: fmt::Debug + Send + Sync + Sized + 'static {
         to: u64,
         from: NonNull<u8>,
         bytes: usize,
-    ) -> Result<()>;
+    ) -> Result<()> {
+        let entry = &self.alike().copy_to_device;
+        let from = from.as_ptr().cast_const().cast();
+        // SAFETY: the stream is live, both sides are that long and unused, says the caller.
+        self.checked(entry, unsafe { (entry.call)(to, from, bytes, Self::raw(stream)) })
+    }
 
     /// Queues a fill of `bytes` of device memory `to` with `value`.
     ///
@@ -217,12 +350,21 @@ pub trait Calls: fmt::Debug + Send + Sync + Sized + 'static {
     unsafe fn fill(&self, stream: StreamHandle, to: u64, value: u8, bytes: usize) -> Result<()>;
 
     /// Device memory: its address.
-    fn allocate_device(&self, bytes: usize) -> Result<u64>;
+    fn allocate_device(&self, bytes: usize) -> Result<u64> {
+        let entry = &self.alike().device_allocate;
+        let mut memory = 0;
+        // SAFETY: `memory` outlives the call; the context is current.
+        self.checked(entry, unsafe { (entry.call)(&raw mut memory, bytes) }).map(|()| memory)
+    }
 
     /// Frees device memory. May synchronise.
     ///
     /// # Safety
     ///
     /// `memory` is from `allocate_device` of this context, not freed yet, and no queued work uses it.
-    unsafe fn free_device(&self, memory: u64) -> Result<()>;
+    unsafe fn free_device(&self, memory: u64) -> Result<()> {
+        let entry = &self.alike().device_free;
+        // SAFETY: allocated by this driver, freed once and used by nobody, says the caller.
+        self.checked(entry, unsafe { (entry.call)(memory) })
+    }
 }

@@ -11,6 +11,7 @@
 //! that can synchronise: what is dropped goes back to its context, and [`Device::close`] frees it
 //! once the context has settled. What cannot be freed then is counted.
 
+mod alike;
 mod calls;
 mod context;
 mod device;
@@ -29,13 +30,13 @@ mod probe;
 mod store;
 mod stream;
 
+pub(in crate::backend) use alike::{Alike, CAPTURE_MODE_RELAXED, Handle, INVALID_VALUE, Names};
 pub use calls::Interface;
-pub(in crate::backend) use calls::{Calls, HostFunction, Mapping};
+pub(in crate::backend) use calls::{Calls, HostFunction};
 pub(in crate::backend) use context::Ownership;
 pub use device::{CloseReport, Device, DeviceStats, StreamOwner};
 pub use driver::Driver;
 pub(in crate::backend) use driver::Opened;
-pub(in crate::backend) use handle::RawEvent;
 pub use handle::{Created, StreamHandle};
 pub use host_function::HostFunctionPort;
 pub(in crate::backend) use library::{Library, entry_points};

@@ -36,7 +36,9 @@ use std::thread::{self, JoinHandle};
 /// In a child forked since it was made there are no workers. The device, its streams, leases and
 /// hangs are then as good as gone: what returns a `Result` answers
 /// [`Forked`](crate::ErrorCode::Forked), nothing else does anything, nothing takes a lock or waits,
-/// and dropping them drops nothing. A device made in the child works.
+/// and dropping them drops nothing. A device made in the child works, unless a thread of the parent
+/// was starting or ending at the moment of the fork: the standard library then starts no thread in
+/// the child.
 #[derive(Clone)]
 pub struct SoftwareDevice {
     shared: Own<Arc<Shared>>,

@@ -9,31 +9,21 @@ pub use policy::ParkPolicy;
 #[cfg(loom)]
 pub use state::IdleState;
 
+use super::idling::{Idling, Sleeper};
 use super::kernel::Bed;
 use super::std_clock::StdClock;
 use crate::core::idle::Idle;
 use crate::core::line::CompletionLine;
 use crate::core::plan::HostCaps;
-use crate::core::time::{Clock, DurNs, MonoNs};
+use crate::core::time::{DurNs, MonoNs};
 use alloc::{string::String, sync::Arc, task::Wake};
 use core::cell::Cell;
+use core::fmt;
 use core::sync::atomic::AtomicU32;
 use core::task::Waker;
-use core::{fmt, hint};
 use hardware::WordWait;
-use policy::Step;
 #[cfg(not(loom))]
 use state::IdleState;
-use std::thread;
-
-/// How many looks a spin makes between two looks at the clock, each of which costs several.
-pub(in crate::host) const LOOKS: u32 = 8;
-
-/// Sleeps shorter than this are spun: they are over before the kernel has put the thread to sleep.
-pub(in crate::host) const SPIN_INSTEAD_OF_SLEEP: DurNs = DurNs::from_us(3);
-
-/// Parks with less than this in between are one idleness.
-pub(in crate::host) const ONE_IDLENESS: DurNs = DurNs::from_us(50);
 
 /// Idles one thread at a time, over a [`StdClock`].
 ///
@@ -63,19 +53,10 @@ pub(in crate::host) const ONE_IDLENESS: DurNs = DurNs::from_us(50);
 /// and sleeps again; no executor can use up what concerns another, since what it has to do stands in
 /// that one's ready set. What happened before a wake is visible after the sleep that it ended.
 pub struct StdIdle {
-    clock: StdClock,
-    policy: ParkPolicy,
+    idling: Idling,
     /// Parks instead of the policy, where it is there.
     word_wait: Option<WordWait>,
     unparker: Arc<Unparker>,
-    /// The idleness that the last park was part of, if that may go on.
-    idleness: Option<Idleness>,
-}
-
-#[derive(Clone, Copy)]
-struct Idleness {
-    since: MonoNs,
-    last: MonoNs,
 }
 
 impl StdIdle {
@@ -83,7 +64,7 @@ impl StdIdle {
     #[must_use]
     pub fn with(clock: StdClock, policy: ParkPolicy) -> Self {
         let unparker = Arc::new(Unparker(Bed::new(0)));
-        StdIdle { clock, policy, word_wait: None, unparker, idleness: None }
+        StdIdle { idling: Idling::new(clock, policy), word_wait: None, unparker }
     }
 
     /// An idle that parks as well as this host can, and what the host offers to wait plans: in hardware
@@ -102,7 +83,7 @@ impl StdIdle {
     /// Another idle that parks as this one does, with an unparker of its own.
     #[must_use]
     pub fn another(&self) -> Self {
-        StdIdle { word_wait: self.word_wait, ..StdIdle::with(self.clock, self.policy) }
+        StdIdle { word_wait: self.word_wait, ..StdIdle::with(self.clock(), self.policy()) }
     }
 
     /// Whether parks are in hardware.
@@ -114,17 +95,28 @@ impl StdIdle {
     /// The clock.
     #[must_use]
     pub fn clock(&self) -> StdClock {
-        self.clock
+        self.idling.clock
     }
 
     /// The policy of its parks.
     #[must_use]
     pub fn policy(&self) -> ParkPolicy {
-        self.policy
+        self.idling.policy
+    }
+}
+
+/// A thread that sleeps in a futex wait.
+struct InBed<'a> {
+    clock: StdClock,
+    unparker: &'a Unparker,
+}
+
+impl Sleeper for InBed<'_> {
+    fn take(&self) -> bool {
+        self.unparker.state().take()
     }
 
-    /// Sleeps in the kernel until `at` or a notification, which it uses up. Whether there was one.
-    fn sleep_in_kernel(&self, at: MonoNs) -> bool {
+    fn sleep(&self, at: MonoNs) -> bool {
         self.clock.prepare_sleep();
         let state = self.unparker.state();
         if state.fall_asleep() {
@@ -132,34 +124,12 @@ impl StdIdle {
         }
         state.rise()
     }
-
-    /// When the idleness that a park at `now` is part of began.
-    fn idle_since(&self, now: MonoNs) -> MonoNs {
-        match self.idleness {
-            Some(idleness) if now.since(idleness.last) <= ONE_IDLENESS => idleness.since,
-            _ => now,
-        }
-    }
 }
 
 impl Idle for StdIdle {
     fn sleep_until(&mut self, at: MonoNs) {
-        self.idleness = None;
-        let state = self.unparker.state();
-        loop {
-            if state.take() {
-                return;
-            }
-            let left = at.since(self.clock.monotonic_ns());
-            if left == DurNs::ZERO {
-                return;
-            }
-            if left < SPIN_INSTEAD_OF_SLEEP {
-                hint::spin_loop();
-            } else if self.sleep_in_kernel(at) {
-                return;
-            }
-        }
+        let bed = InBed { clock: self.idling.clock, unparker: &self.unparker };
+        self.idling.sleep_until(&bed, at);
     }
 
     fn park_line<R: Fn(&CompletionLine) -> bool>(
@@ -168,47 +138,15 @@ impl Idle for StdIdle {
         ready: R,
         bound: DurNs,
     ) -> bool {
-        let unparker = self.unparker.clone();
-        let state = unparker.state();
-        if let Some(word_wait) = self.word_wait {
-            self.idleness = None;
-            word_wait.park(line, |line| state.is_notified() || ready(line), bound);
-            state.take();
-            return ready(line);
-        }
-        let began = self.clock.monotonic_ns();
-        let end = began.after(bound);
-        let since = self.idle_since(began);
-        self.idleness = None;
-        let mut now = began;
-        loop {
-            let step = self.policy.step(now.since(since));
-            for _ in 0..if step == Step::Spin { LOOKS } else { 1 } {
-                if ready(line) {
-                    return true;
-                }
-                if state.take() {
-                    return ready(line);
-                }
-                hint::spin_loop();
-            }
-            if now >= end {
-                self.idleness = Some(Idleness { since, last: now });
-                return false;
-            }
-            match step {
-                Step::Spin => {}
-                Step::Yield => thread::yield_now(),
-                // A store between the look above and the kernel's sleep is seen after the slice:
-                // that is what the slice is short for. A notification is not missed, see `state`.
-                Step::Sleep(slice) => {
-                    if self.sleep_in_kernel(now.after(slice).min(end)) {
-                        return ready(line);
-                    }
-                }
-            }
-            now = self.clock.monotonic_ns();
-        }
+        let bed = InBed { clock: self.idling.clock, unparker: &self.unparker };
+        let Some(word_wait) = self.word_wait else {
+            return self.idling.park_line(&bed, line, ready, bound);
+        };
+        self.idling.interrupt();
+        let state = self.unparker.state();
+        word_wait.park(line, |line| state.is_notified() || ready(line), bound);
+        state.take();
+        ready(line)
     }
 
     fn unparker(&self) -> Option<Waker> {
@@ -232,8 +170,8 @@ pub(in crate::host) fn thread_token() -> usize {
 impl fmt::Debug for StdIdle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StdIdle")
-            .field("clock", &self.clock)
-            .field("policy", &self.policy)
+            .field("clock", &self.idling.clock)
+            .field("policy", &self.idling.policy)
             .finish_non_exhaustive()
     }
 }

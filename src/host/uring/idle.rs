@@ -7,18 +7,18 @@ use super::setup::{self, Kernel, RingMode, SetupCalls};
 use super::unparker::Unparker;
 use crate::core::idle::Idle;
 use crate::core::line::CompletionLine;
-use crate::core::time::{Clock, DurNs, MonoNs};
+use crate::core::time::{DurNs, MonoNs};
+use crate::host::idling::{Idling, Sleeper};
 use crate::host::std_clock::StdClock;
-use crate::host::std_idle::policy::{ParkPolicy, Step};
-use crate::host::std_idle::{LOOKS, ONE_IDLENESS, SPIN_INSTEAD_OF_SLEEP, thread_token};
+use crate::host::std_idle::policy::ParkPolicy;
+use crate::host::std_idle::thread_token;
 use alloc::{
     rc::Rc,
     string::{String, ToString},
     sync::Arc,
 };
+use core::fmt;
 use core::task::Waker;
-use core::{fmt, hint};
-use std::thread;
 
 /// How many submissions a ring has room for where nothing else is asked for. More operations than
 /// that can be in flight.
@@ -61,14 +61,10 @@ const BUSY_ENTER: DurNs = DurNs::from_us(20);
 /// Handles and futures keep the ring. When the last of them is gone, what was dropped in flight is
 /// waited for, 100 ms at the most; see [`uring_leaked`](super::uring_leaked) for the rest.
 pub struct UringIdle {
-    clock: StdClock,
-    policy: ParkPolicy,
+    idling: Idling,
     ring: Rc<Ring>,
     unparker: Arc<Unparker>,
     mode: RingMode,
-    /// The idleness that the last park was part of, if that may go on: when it began, when that park
-    /// ended.
-    idleness: Option<(MonoNs, MonoNs)>,
     /// When a busy executor last entered the kernel, by the executor's clock.
     busy_entered: Option<MonoNs>,
 }
@@ -111,7 +107,8 @@ impl UringIdle {
     ) -> Result<Self, UringRefusal> {
         let (ring, unparker, mode) = Ring::new(setup::make(entries.max(2), calls)?);
         let ring = Rc::new(ring);
-        Ok(UringIdle { clock, policy, ring, unparker, mode, idleness: None, busy_entered: None })
+        let idling = Idling::new(clock, policy);
+        Ok(UringIdle { idling, ring, unparker, mode, busy_entered: None })
     }
 
     /// A ring that parks by [`ParkPolicy::BALANCED`], and what to tell
@@ -131,13 +128,13 @@ impl UringIdle {
     /// The clock.
     #[must_use]
     pub fn clock(&self) -> StdClock {
-        self.clock
+        self.idling.clock
     }
 
     /// The policy of its parks.
     #[must_use]
     pub fn policy(&self) -> ParkPolicy {
-        self.policy
+        self.idling.policy
     }
 
     /// How the kernel hands completions over.
@@ -145,10 +142,26 @@ impl UringIdle {
     pub fn mode(&self) -> RingMode {
         self.mode
     }
+}
 
-    /// Waits in the ring until `at`, a notification, which it uses up, or a completion. Whether it was
-    /// one of the latter two.
-    fn sleep_in_ring(&self, at: MonoNs) -> bool {
+/// A thread that sleeps in its ring.
+struct InRing<'a> {
+    ring: &'a Ring,
+    unparker: &'a Unparker,
+}
+
+impl Sleeper for InRing<'_> {
+    fn take(&self) -> bool {
+        self.unparker.state().take()
+    }
+
+    /// Whether an operation ended.
+    #[inline]
+    fn look(&self, may_enter: bool) -> bool {
+        self.ring.has_io() && self.ring.poll(may_enter).0
+    }
+
+    fn sleep(&self, at: MonoNs) -> bool {
         let state = self.unparker.state();
         let reaped = state.fall_asleep().then(|| self.ring.wait(at));
         // Awake before any waker runs: one that unparks this thread costs no system call.
@@ -156,43 +169,12 @@ impl UringIdle {
         let ended = reaped.is_some_and(|reaped| self.ring.finish(reaped));
         notified || ended
     }
-
-    /// Whether an operation ended. Enters the kernel where there is something to submit or to be
-    /// handed over.
-    #[inline]
-    fn look(&self) -> bool {
-        self.ring.has_io() && self.ring.poll(true).0
-    }
-
-    /// When the idleness that a park at `now` is part of began.
-    fn idle_since(&self, now: MonoNs) -> MonoNs {
-        match self.idleness {
-            Some((since, last)) if now.since(last) <= ONE_IDLENESS => since,
-            _ => now,
-        }
-    }
 }
 
 impl Idle for UringIdle {
     fn sleep_until(&mut self, at: MonoNs) {
-        self.idleness = None;
-        let unparker = self.unparker.clone();
-        let state = unparker.state();
-        loop {
-            // Without entering the kernel: the wait below does that.
-            if state.take() || self.ring.has_io() && self.ring.poll(false).0 {
-                return;
-            }
-            let left = at.since(self.clock.monotonic_ns());
-            if left == DurNs::ZERO {
-                return;
-            }
-            if left < SPIN_INSTEAD_OF_SLEEP {
-                hint::spin_loop();
-            } else if self.sleep_in_ring(at) {
-                return;
-            }
-        }
+        let ring = InRing { ring: &self.ring, unparker: &self.unparker };
+        self.idling.sleep_until(&ring, at);
     }
 
     fn park_line<R: Fn(&CompletionLine) -> bool>(
@@ -201,44 +183,8 @@ impl Idle for UringIdle {
         ready: R,
         bound: DurNs,
     ) -> bool {
-        let unparker = self.unparker.clone();
-        let state = unparker.state();
-        let began = self.clock.monotonic_ns();
-        let end = began.after(bound);
-        let since = self.idle_since(began);
-        self.idleness = None;
-        let mut now = began;
-        loop {
-            let step = self.policy.step(now.since(since));
-            for _ in 0..if step == Step::Spin { LOOKS } else { 1 } {
-                if ready(line) {
-                    return true;
-                }
-                if state.take() {
-                    return ready(line);
-                }
-                hint::spin_loop();
-            }
-            if self.look() {
-                return ready(line);
-            }
-            if now >= end {
-                self.idleness = Some((since, now));
-                return false;
-            }
-            match step {
-                Step::Spin => {}
-                Step::Yield => thread::yield_now(),
-                // A store between the look above and the wait is seen after the slice: that is what
-                // the slice is short for. A notification or a completion is not missed.
-                Step::Sleep(slice) => {
-                    if self.sleep_in_ring(now.after(slice).min(end)) {
-                        return ready(line);
-                    }
-                }
-            }
-            now = self.clock.monotonic_ns();
-        }
+        let ring = InRing { ring: &self.ring, unparker: &self.unparker };
+        self.idling.park_line(&ring, line, ready, bound)
     }
 
     fn unparker(&self) -> Option<Waker> {
@@ -267,8 +213,8 @@ impl Idle for UringIdle {
 impl fmt::Debug for UringIdle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("UringIdle")
-            .field("clock", &self.clock)
-            .field("policy", &self.policy)
+            .field("clock", &self.idling.clock)
+            .field("policy", &self.idling.policy)
             .field("mode", &self.mode)
             .finish_non_exhaustive()
     }

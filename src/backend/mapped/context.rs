@@ -88,7 +88,7 @@ pub(super) struct Context<A: Interface> {
     released: AtomicBool,
     /// Allocations that the driver did not free, and that are known to nobody any more.
     not_freed: AtomicUsize,
-    /// Allocations that were there when the context did not settle.
+    /// Allocations that were there when the context did not settle, as it has not since.
     not_settled: AtomicUsize,
     /// Host functions that were queued and have not been called.
     pub(super) host_functions: Arc<AtomicUsize>,
@@ -285,6 +285,7 @@ impl<A: Interface> Context<A> {
         if let Err(error) = self.home.within("close", |api| api.settle()) {
             return Ok(self.leak_all(error));
         }
+        self.not_settled.store(0, Ordering::Relaxed);
         self.sweep_orphans(usize::MAX);
         // What the slots' numbers were waiting for has landed; the pool lets go of its lines.
         lock(&self.slots).let_go();
@@ -350,10 +351,13 @@ impl<A: Interface> Context<A> {
         is_over
     }
 
-    /// Nobody can tell which stores are still on their way: all memory stays.
+    /// Nobody can tell which stores are still on their way: all memory stays, unless a later close settles,
+    /// which it never does behind a fault.
     fn leak_all(&self, error: Error) -> CloseReport {
         self.not_settled.store(self.held(), Ordering::Relaxed);
-        lock(&self.slots).retire_draining();
+        if self.home.fault().is_some() {
+            lock(&self.slots).retire_draining();
+        }
         let (leaked, streams) = (self.leaked(), self.live_streams().len());
         CloseReport { freed: 0, held: 0, leaked, streams, released: false, unsettled: Some(error) }
     }

@@ -76,9 +76,11 @@ pub struct CloseReport {
     pub leaked: usize,
     /// Streams that are still there.
     pub streams: usize,
-    /// Whether nothing is left and the reference to the context was given back.
+    /// Whether nothing is left and the reference to the context was given back: no call is made in it any
+    /// more. A context of the program's own is the program's alone then.
     pub released: bool,
-    /// The status with which the context did not settle. Everything is leaked then.
+    /// The status with which the context did not settle. Everything is leaked then, unless a later call
+    /// settles, which none does behind a fault.
     pub unsettled: Option<Error>,
 }
 

@@ -58,7 +58,8 @@ impl<A: Interface> Driver<A> {
     ///
     /// `context` is live. Where the ownership says [`Retained`](Ownership::Retained), the caller
     /// holds a reference to it, which passes to this function, whatever it returns. Where it says
-    /// [`Borrowed`](Ownership::Borrowed), it stays live until a close has reported nothing held.
+    /// [`Borrowed`](Ownership::Borrowed), it stays live until a close has reported that it
+    /// was released.
     pub(in crate::backend) unsafe fn open(
         &self,
         context: A::Context,

@@ -38,8 +38,10 @@ use std::thread::{self, ThreadId};
 ///
 /// # Dropping it
 ///
-/// Waits for nothing, and makes no driver call but a status query where leased buffers wait. Stores that are queued land in memory that stays. The
-/// slot goes back to the device's pool, where it drains; behind a fault or a failed store it is retired.
+/// Waits for nothing, and makes no driver call but a status query where leased buffers wait. Stores that are
+/// queued land in memory that stays. The slot goes back to the device's pool, where it drains; behind a fault
+/// or a failed store it is retired. Where the device stores no words, the status of its last mark is asked
+/// when the device makes its next streams, and the stream goes back once that is done.
 pub struct Stream<A: Interface> {
     pub(super) core: Arc<StreamCore<A>>,
 }

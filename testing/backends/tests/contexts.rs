@@ -21,6 +21,7 @@ for_each_vendor! {
     a_close_frees_everything_and_gives_the_context_back;
     a_close_frees_nothing_that_is_held_and_can_be_called_again;
     a_context_that_does_not_settle_leaks_its_memory_and_counts_it;
+    a_context_that_settles_later_is_released_then;
     what_is_closed_queues_nothing;
     failures_of_the_teardown_are_counted;
     f9_the_default_streams_are_distinct_and_a_threads_own_is_refused_elsewhere;
@@ -194,6 +195,25 @@ fn a_context_that_does_not_settle_leaks_its_memory_and_counts_it<V: Vendor>() {
     assert!(!report.released && report.leaked == 1, "{report:?}");
     assert_eq!((bench.calls(Call::Free), device.stats().leaked), (0, 1));
     bench.control.release();
+    bench.assert_clean();
+}
+
+fn a_context_that_settles_later_is_released_then<V: Vendor>() {
+    let bench = Bench::<V>::new();
+    let device = bench.device();
+    let stream = device.stream().unwrap();
+    bench.hold(&stream);
+    stream.mark().unwrap();
+    drop((stream, device.pinned(1).unwrap()));
+    // A status that does not stay.
+    bench.fail(Call::Settle, 46);
+    let report = device.close().unwrap();
+    assert_eq!(report.unsettled.as_ref().unwrap().status_number(), Some(46));
+    assert_eq!((report.leaked, bench.calls(Call::Free)), (2, 0), "{report:?}");
+    bench.control.release();
+    let report = device.close().unwrap();
+    assert_eq!((report.freed, report.leaked, report.released), (2, 0, true), "{report:?}");
+    assert_eq!(bench.control.live(Live::HostAllocations), 0);
     bench.assert_clean();
 }
 

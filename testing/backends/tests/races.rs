@@ -5,7 +5,8 @@ use backend_tests::{
     Bench, Call, Vendor, assert_fault, for_each_vendor, seen, thread_port, wait_by, wait_for,
 };
 use driver_core::Live;
-use gpu_async_reactor::{DeviceStream, DurNs, ErrorCode, Slot};
+use gpu_async_reactor::backend::lease::DeviceBuffer;
+use gpu_async_reactor::{DeviceStream, DurNs, ErrorCode, Result, Slot};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,6 +19,7 @@ for_each_vendor! {
     a_query_beside_a_mark_that_is_being_queued_loses_no_slot;
     f24_a_blocking_wait_whose_event_was_used_again_waits_for_nobody_else;
     every_leak_of_a_close_is_counted_once;
+    calls_that_fail_on_many_threads_lose_nothing_that_is_not_counted;
     a_page_is_freed_behind_the_last_look_of_another_thread;
 }
 
@@ -249,4 +251,83 @@ fn a_page_is_freed_behind_the_last_look_of_another_thread<V: Vendor>() {
         });
     }
     bench.assert_clean();
+}
+
+/// What a thread does with a device whose driver fails now and then.
+fn use_it<V: Vendor>(device: &backend_tests::OpenDevice<V>, round: u64) -> Result<()> {
+    let stream = device.stream_on(&device.doorbell()?)?;
+    let memory = device.memory(5_000)?;
+    let mut source = device.pinned(5_000)?;
+    source.as_mut_slice::<u8>().fill(round as u8);
+    let number = stream.fill(&memory, 1, 2)?;
+    let uploaded = stream.upload(source, &memory, 0)?;
+    let copied = stream.copy_back::<u8, _>(&memory, 0..5_000, device.pinned(5_000)?)?;
+    if round % 3 == 0 {
+        drop((stream, copied, memory, uploaded));
+        return Ok(());
+    }
+    stream.query_mark(number)?;
+    wait_by("spin:backstop_us=1000", &mut thread_port(&stream).at(copied.ticket()))?;
+    if let Ok(landed) = copied.try_read() {
+        assert!(landed.iter().all(|byte| *byte == round as u8), "what was uploaded came back");
+    }
+    drop(stream);
+    Ok(())
+}
+
+fn calls_that_fail_on_many_threads_lose_nothing_that_is_not_counted<V: Vendor>() {
+    const CODE: i32 = 46;
+    let calls = [
+        Call::Settle,
+        Call::Free,
+        Call::QueryStream,
+        Call::QueryEvent,
+        Call::Store,
+        Call::CreateStream,
+        Call::Allocate,
+        Call::Record,
+        Call::Enter,
+    ];
+    for (seed, call) in calls.into_iter().enumerate() {
+        let bench = Bench::<V>::new();
+        let device = bench.device();
+        // Some fail while the threads are at it, some in the close.
+        for nth in 0..6 {
+            bench.control.fail(V::entry(call), 1 + nth * (7 + seed as u64), CODE);
+        }
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let device = &device;
+                scope.spawn(move || {
+                    for round in 0..6 {
+                        match use_it::<V>(device, thread * 6 + round) {
+                            Ok(()) => {}
+                            Err(error) if error.code() == ErrorCode::Closed => {}
+                            Err(error) => {
+                                assert_eq!(error.status_number(), Some(CODE.into()), "{error}");
+                            }
+                        }
+                    }
+                });
+            }
+            if seed % 2 == 0 {
+                scope.spawn(|| device.close().unwrap());
+            }
+        });
+        // What is left of the failures is used up by closes.
+        (0..80).for_each(|_| drop(device.close().unwrap()));
+        let (report, stats) = (device.close().unwrap(), device.stats());
+        let there = bench.control.live(Live::HostAllocations);
+        let told = format!("{call:?}: {there} allocations, {report:?}, {stats:?}");
+        assert!(there <= (report.held + report.leaked) as u64, "{told}");
+        assert_eq!(
+            (report.streams, stats.leases.leased, stats.leases.waiting),
+            (0, 0, 0),
+            "{told}"
+        );
+        if stats.leaked + stats.leases.leaked + stats.slots.retired == 0 {
+            assert!(report.released, "{told}");
+        }
+        bench.assert_clean();
+    }
 }

@@ -19,6 +19,8 @@ use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 #[cfg(unix)]
 use core::sync::atomic::AtomicBool;
+#[cfg(any(feature = "cuda", feature = "hip"))]
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// How many forks lie between the first process and this one, as far as the handler was there.
@@ -46,6 +48,28 @@ impl Birth {
     #[inline]
     pub(crate) fn check(self, call: &str) -> Result<()> {
         if self.is_forked() { Err(forked(call)) } else { Ok(()) }
+    }
+}
+
+/// The process that asked first, where something of it may be held by threads of its own. Asking takes no
+/// lock, which a child would wait for if it was forked in the middle of it.
+#[cfg(any(feature = "cuda", feature = "hip"))]
+#[derive(Debug)]
+pub(crate) struct FirstBirth(AtomicU64);
+
+#[cfg(any(feature = "cuda", feature = "hip"))]
+impl FirstBirth {
+    /// Nobody has asked yet.
+    pub(crate) const fn new() -> Self {
+        FirstBirth(AtomicU64::new(0))
+    }
+
+    /// The process that asked first; the present one where nobody has.
+    pub(crate) fn get(&self) -> Birth {
+        let here = Birth::here();
+        let first =
+            self.0.compare_exchange(0, u64::from(here.0) + 1, Ordering::Relaxed, Ordering::Relaxed);
+        first.map_or_else(|first| Birth((first - 1) as u32), |_| here)
     }
 }
 
@@ -138,6 +162,15 @@ fn register() {}
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
+
+    #[cfg(any(feature = "cuda", feature = "hip"))]
+    #[test]
+    fn the_first_who_asks_stays_the_first() {
+        let (asked, later) = (FirstBirth::new(), Birth::here());
+        assert_eq!(asked.get(), later);
+        let of_a_parent = FirstBirth(AtomicU64::new(u64::from(later.0.wrapping_sub(1)) + 1));
+        assert!(of_a_parent.get().is_forked() && of_a_parent.get() != later);
+    }
 
     #[test]
     fn a_child_knows_what_was_made_before_the_fork() {

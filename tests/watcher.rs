@@ -67,9 +67,11 @@ fn f1_after_a_sticky_fault_a_watch_ends_with_it_whether_or_not_its_word_was_stor
         let stream = shared_stream(&device());
         let fault = Fault::new(700, "ILLEGAL_ADDRESS");
         let fault = if storing { fault.storing_words() } else { fault };
-        let work = Work::new().delay(DurNs::from_us(500)).fault(fault);
-        stream.queue(work).unwrap();
+        // Behind a fault nothing is marked, so that it comes after the mark.
+        let hang = Hang::new();
+        stream.queue(Work::new().hang(&hang).fault(fault)).unwrap();
         let number = stream.mark().unwrap();
+        hang.release();
         for _ in 0..2 {
             let result = block_on(watcher.watch_stream(stream.clone(), number, OPTIONS));
             assert!(is_fault(&status_error(result), "700 ILLEGAL_ADDRESS"), "{storing}");

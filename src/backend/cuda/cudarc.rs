@@ -6,7 +6,7 @@
 use super::super::mapped::{StreamHandle, StreamOwner};
 use super::{CudaDevice, CudaStream};
 use crate::core::doorbell::Doorbell;
-use crate::core::error::Result;
+use crate::core::error::{Error, ErrorCode, Result};
 use alloc::sync::Arc;
 
 /// Keeps the stream.
@@ -26,12 +26,18 @@ impl CudaDevice {
     /// # Errors
     ///
     /// As [`stream_of`](super::super::mapped::Device::stream_of):
-    /// [`ForeignContext`](crate::ErrorCode::ForeignContext) where the stream is one of another device.
+    /// [`ForeignContext`](ErrorCode::ForeignContext) where the stream is one of another device, a default
+    /// stream too.
     pub fn stream_of_cudarc(
         &self,
         stream: Arc<cudarc::driver::CudaStream>,
         doorbell: Option<&Doorbell>,
     ) -> Result<CudaStream> {
+        // By the owner: the handles of the default streams are the same in every context.
+        let own = self.raw_context().raw.as_ptr();
+        if stream.context().cu_ctx().cast() != own {
+            return Err(Error::new(ErrorCode::ForeignContext, ["stream", "stream"]));
+        }
         self.stream_of(Owner(stream), doorbell)
     }
 }

@@ -214,9 +214,10 @@ impl Driver<Cuda> {
     ///
     /// # Safety
     ///
-    /// `context` is live, and stays so until a [`close`](Device::close) of the returned device has
-    /// reported that nothing is held and no stream is left: memory of the context is destroyed with
-    /// it, and stores may be on their way into it until then.
+    /// `context` is live, and stays so until a [`close`](Device::close) of the returned device has reported
+    /// that it was [released](super::mapped::CloseReport::released); for good, where none does: memory of
+    /// the context is destroyed with it, and stores may be on their way into it, and calls be made in it,
+    /// until then.
     ///
     /// # Errors
     ///
@@ -230,7 +231,7 @@ impl Driver<Cuda> {
         let (device, flush) = device?;
         left?;
         let context = RawContext { device, ..context };
-        // SAFETY: live until its close has reported nothing held, says the caller.
+        // SAFETY: live until a close has reported that it was released, says the caller.
         unsafe { self.open(context, Ownership::Borrowed, flush) }
     }
 }

@@ -5,12 +5,18 @@
 //!                                                  --again, and nothing held--> released, forgotten
 //! ```
 //!
-//! Locks are taken one at a time, except that a stream's is held while an event is taken.
+//! Who makes something is [inside](super::gate) meanwhile, and so is who closes. Behind the release no call
+//! is made in the context: nothing is left that makes one, and nobody comes in.
+//!
+//! Locks are taken one at a time, except that a stream's is held while an event is taken, and that of the
+//! slots while a spare line is. But for a stream's, under which its work is queued, none is held across a
+//! driver call that somebody else does not wait for.
 
 use super::calls::Interface;
 use super::device::{CloseReport, DeviceStats};
 use super::driver::Shared;
 use super::events::Events;
+use super::gate::{Gate, Pass};
 use super::handle::StreamHandle;
 use super::home::Home;
 use super::lock;
@@ -36,7 +42,7 @@ use std::sync::Mutex;
 
 /// How many idle streams are looked at before a new one is created.
 const REUSE_LOOKS: usize = 4;
-/// How many dropped streams with leased buffers are looked at when a stream is made.
+/// How many dropped streams that are not over are looked at when a stream is made.
 const ORPHAN_LOOKS: usize = 4;
 
 /// Whose reference to the context is held.
@@ -48,12 +54,13 @@ pub(in crate::backend) enum Ownership {
     Borrowed,
 }
 
-/// Whether no lease is left that could ask `stream`, whose one handle the caller has, and no buffer.
-fn is_done_with_leases<A: Interface>(stream: &Arc<StreamCore<A>>) -> bool {
+/// Whether no lease is left that could ask `stream`, whose one handle the caller has, no buffer, and no
+/// mark that must be asked about.
+fn is_over<A: Interface>(stream: &Arc<StreamCore<A>>) -> bool {
     let is_last = Arc::strong_count(stream) == 1;
     // A lease lets its buffer wait before it lets go of the stream.
     fence(Ordering::Acquire);
-    is_last && stream.reclaim().is_empty()
+    is_last && stream.reclaim().is_empty() && !stream.must_be_asked()
 }
 
 type LineMaker = Box<dyn FnMut() -> Result<SharedLine> + Send>;
@@ -66,16 +73,23 @@ pub(super) struct Context<A: Interface> {
     pub(super) memory: MemoryPool,
     pub(super) leases: Arc<LeaseCounts>,
     slots: Mutex<SlotPool<LineMaker>>,
+    /// Lines for the slots, allocated without the lock of these, which every dropped stream takes.
+    spare_lines: Arc<Mutex<Vec<SharedLine>>>,
     streams: Mutex<HashMap<u64, Weak<StreamCore<A>>>>,
     next_stream: AtomicU64,
     /// Streams of our own whose program has dropped them.
     idle: Mutex<Vec<StreamHandle>>,
-    /// Streams whose program has dropped them while buffers were leased on them.
+    /// Streams whose program has dropped them while buffers were leased on them, or while nothing but their
+    /// status could tell when their slots are free.
     orphans: Mutex<Vec<Arc<StreamCore<A>>>>,
     ownership: Ownership,
+    gate: Gate,
     closing: AtomicBool,
     released: AtomicBool,
-    leaked: AtomicUsize,
+    /// Allocations that the driver did not free, and that are known to nobody any more.
+    not_freed: AtomicUsize,
+    /// Allocations that were there when the context did not settle, as it has not since.
+    not_settled: AtomicUsize,
     /// Host functions that were queued and have not been called.
     pub(super) host_functions: Arc<AtomicUsize>,
     pub(super) flush_marks: bool,
@@ -97,8 +111,12 @@ impl<A: Interface> Context<A> {
     ) -> Result<Arc<Self>> {
         let home = Arc::new(Home::new(driver, context));
         let pages = Arc::new(Pages::new(home.clone()));
-        let of_lines = pages.clone();
-        let make_line: LineMaker = Box::new(move || of_lines.line());
+        let spare_lines = Arc::<Mutex<Vec<SharedLine>>>::default();
+        let of_lines = spare_lines.clone();
+        let make_line: LineMaker = Box::new(move || {
+            let spare = lock(&of_lines).pop();
+            spare.ok_or_else(|| Error::new(ErrorCode::Unsupported, ["a slot", "no spare line"]))
+        });
         let mut opened = Context {
             pages,
             events: Events::default(),
@@ -106,14 +124,17 @@ impl<A: Interface> Context<A> {
             memory: MemoryPool::default(),
             leases: Arc::default(),
             slots: Mutex::new(SlotPool::new(make_line)),
+            spare_lines,
             streams: Mutex::new(HashMap::new()),
             next_stream: AtomicU64::new(0),
             idle: Mutex::new(Vec::new()),
             orphans: Mutex::new(Vec::new()),
             ownership,
+            gate: Gate::default(),
             closing: AtomicBool::new(false),
             released: AtomicBool::new(false),
-            leaked: AtomicUsize::new(0),
+            not_freed: AtomicUsize::new(0),
+            not_settled: AtomicUsize::new(0),
             host_functions: Arc::default(),
             flush_marks,
             form: None,
@@ -145,12 +166,29 @@ impl<A: Interface> Context<A> {
         if self.is_closing() { Err(Error::new(ErrorCode::Closed, [call])) } else { Ok(()) }
     }
 
+    /// Lets the caller make something by `call`, unless the context is closing. While it has the pass, the
+    /// context is not released.
+    pub(super) fn enter(&self, call: &str) -> Result<Pass<'_>> {
+        let pass = self.gate.enter();
+        // Behind the entering: who closes has said so before it looks whether somebody is inside.
+        self.check_open(call)?;
+        pass.ok_or_else(|| Error::new(ErrorCode::Closed, [call]))
+    }
+
     pub(super) fn count_failure<T>(&self, result: Result<T>) -> bool {
         self.home.counted(result)
     }
 
     pub(super) fn acquire_slot(&self) -> Result<SlotLease> {
-        lock(&self.slots).acquire()
+        loop {
+            // The one error is that there is no spare line.
+            let acquired = lock(&self.slots).acquire();
+            if let Ok(lease) = acquired {
+                return Ok(lease);
+            }
+            let line = self.pages.line()?;
+            lock(&self.spare_lines).push(line);
+        }
     }
 
     /// Takes a slot back. `lost`: its last number will never come.
@@ -185,14 +223,14 @@ impl<A: Interface> Context<A> {
         lock(&self.idle).push(stream);
     }
 
-    /// The program has dropped its handle of `stream`, which stays while it is asked about buffers.
+    /// The program has dropped its handle of `stream`, which stays while it is asked about buffers or marks.
     pub(super) fn part_with(&self, stream: &Arc<StreamCore<A>>) {
-        if !self.home.is_forked() && !is_done_with_leases(stream) {
+        if !self.home.is_forked() && !is_over(stream) {
             lock(&self.orphans).push(stream.clone());
         }
     }
 
-    /// Reclaims what buffers it can of `looks` streams that were dropped, and lets go of those
+    /// Reclaims what buffers and slots it can of `looks` streams that were dropped, and lets go of those
     /// without any left.
     fn sweep_orphans(&self, looks: usize) {
         let looked = {
@@ -202,7 +240,8 @@ impl<A: Interface> Context<A> {
         };
         for orphan in looked {
             orphan.sweep();
-            if !is_done_with_leases(&orphan) {
+            orphan.ask_if_it_must_be();
+            if !is_over(&orphan) {
                 lock(&self.orphans).push(orphan);
             }
         }
@@ -236,6 +275,7 @@ impl<A: Interface> Context<A> {
     /// Stops whoever queues, waits until nothing is queued, and frees what nobody holds.
     fn wind_down(&self) -> Result<CloseReport> {
         self.home.check_alive("close")?;
+        let Some(pass) = self.gate.enter() else { return Ok(self.report_released()) };
         // Whoever saw the context open queues under the lock of its stream: once each lock was
         // taken here, nothing more is queued.
         self.closing.store(true, Ordering::SeqCst);
@@ -245,9 +285,11 @@ impl<A: Interface> Context<A> {
         if let Err(error) = self.home.within("close", |api| api.settle()) {
             return Ok(self.leak_all(error));
         }
+        self.not_settled.store(0, Ordering::Relaxed);
         self.sweep_orphans(usize::MAX);
         // What the slots' numbers were waiting for has landed; the pool lets go of its lines.
         lock(&self.slots).let_go();
+        lock(&self.spare_lines).clear();
         // SAFETY: settled above, and nothing was queued since for what nobody holds.
         let (memory_freed, memory_leaked) = unsafe { self.memory.free_unused(&self.home) };
         // SAFETY: the same.
@@ -255,41 +297,68 @@ impl<A: Interface> Context<A> {
         // Last: what was freed before may have held lines.
         // SAFETY: the same.
         let (pages_freed, pages_leaked) = unsafe { self.pages.free_unused() };
-        let leaked_now = pages_leaked + pinned_leaked + memory_leaked;
-        let leaked = self.leaked.fetch_add(leaked_now, Ordering::Relaxed) + leaked_now;
+        self.not_freed.fetch_add(pages_leaked + pinned_leaked + memory_leaked, Ordering::Relaxed);
         let streams = self.live_streams().len();
         if streams == 0 {
-            // SAFETY: only streams ask about events, and none is left to do so.
-            unsafe { self.events.destroy_free(&self.home) };
+            self.events.destroy_free(&self.home);
             for stream in core::mem::take(&mut *lock(&self.idle)) {
                 // SAFETY: from `create_stream`; taken out of the list; nothing of it is left.
                 let result = self.home.within("close", |api| unsafe { api.destroy_stream(stream) });
                 self.count_failure(result);
             }
         }
-        let held = self.pages.count() + self.pinned.in_use() + self.memory.in_use();
-        if streams == 0 && held == 0 && leaked == 0 {
-            self.release();
-        }
-        let released = self.released.load(Ordering::Acquire);
+        let others = pass.others();
+        let released = pass.leave_last(|| self.release_if_over());
         let freed = pages_freed + pinned_freed + memory_freed;
+        let held = if released { 0 } else { self.held() + others };
+        let leaked = self.leaked();
         Ok(CloseReport { freed, held, leaked, streams, released, unsettled: None })
     }
 
-    fn release(&self) {
-        if !self.released.swap(true, Ordering::AcqRel) && self.ownership == Ownership::Retained {
-            // SAFETY: the reference is ours, given back once; nothing of the context is left.
+    /// What a close finds behind the release, or while another one is about to release.
+    fn report_released(&self) -> CloseReport {
+        let released = self.released.load(Ordering::Acquire);
+        let (held, leaked) = (usize::from(!released), self.leaked());
+        CloseReport { freed: 0, held, leaked, streams: 0, released, unsettled: None }
+    }
+
+    /// Allocations that are there. Behind the freeing somebody holds them, or has just let go of them. A
+    /// stream that is being dropped holds its line.
+    fn held(&self) -> usize {
+        self.pages.count() + self.pinned.count() + self.memory.count()
+    }
+
+    fn leaked(&self) -> usize {
+        self.not_freed.load(Ordering::Relaxed) + self.not_settled.load(Ordering::Relaxed)
+    }
+
+    /// Gives the context back if nothing of it is left. Called where nobody else is inside: nothing more
+    /// can be made.
+    fn release_if_over(&self) -> bool {
+        let is_over = self.live_streams().is_empty()
+            && self.held() == 0
+            && self.leaked() == 0
+            && lock(&self.idle).is_empty();
+        if is_over && self.ownership == Ownership::Retained {
+            // SAFETY: the reference is ours, given back once, since the gate stays shut; nothing of the
+            // context is left.
             let result = unsafe { self.home.driver.api.release(self.home.context) };
             self.count_failure(result);
         }
+        if is_over {
+            self.released.store(true, Ordering::Release);
+        }
+        is_over
     }
 
-    /// Nobody can tell which stores are still on their way: all memory stays.
+    /// Nobody can tell which stores are still on their way: all memory stays, unless a later close settles,
+    /// which it never does behind a fault.
     fn leak_all(&self, error: Error) -> CloseReport {
-        let leaked = self.pages.count() + self.pinned.count();
-        self.leaked.store(leaked, Ordering::Relaxed);
-        lock(&self.slots).retire_draining();
-        let streams = self.live_streams().len();
+        self.not_settled.store(self.held(), Ordering::Relaxed);
+        if self.home.fault().is_some() {
+            lock(&self.slots).retire_draining();
+        }
+        let (leaked, streams) = (self.leaked(), self.live_streams().len());
         CloseReport { freed: 0, held: 0, leaked, streams, released: false, unsettled: Some(error) }
     }
 
@@ -305,7 +374,7 @@ impl<A: Interface> Context<A> {
             events: self.events.made(),
             streams: lock(&self.streams).len(),
             leases: self.leases.get(),
-            leaked: self.leaked.load(Ordering::Relaxed),
+            leaked: self.leaked(),
             host_functions: self.host_functions.load(Ordering::Acquire),
             teardown_failures: self.home.teardown_failures(),
         }

@@ -2,6 +2,7 @@
 
 use super::calls::Interface;
 use super::context::Context;
+use super::gate::Pass;
 use super::handle::StreamHandle;
 use super::memory::DeviceMemory;
 use super::pinned::PinnedBuffer;
@@ -68,15 +69,18 @@ pub struct CloseReport {
     /// Allocations freed by this call.
     pub freed: usize,
     /// Allocations that somebody still holds: a line, a doorbell, a buffer, a stream, or a slot
-    /// whose number never came. A later call frees what is given back until then.
+    /// whose number never came; and threads that were making something, or closing too. A later call
+    /// frees what is given back until then.
     pub held: usize,
     /// Allocations that will never be freed: the driver refused, or the context did not settle.
     pub leaked: usize,
     /// Streams that are still there.
     pub streams: usize,
-    /// Whether nothing is left and the reference to the context was given back.
+    /// Whether nothing is left and the reference to the context was given back: no call is made in it any
+    /// more. A context of the program's own is the program's alone then.
     pub released: bool,
-    /// The status with which the context did not settle. Everything is leaked then.
+    /// The status with which the context did not settle. Everything is leaked then, unless a later call
+    /// settles, which none does behind a fault.
     pub unsettled: Option<Error>,
 }
 
@@ -105,7 +109,7 @@ impl<A: Interface> Device<A> {
     }
 
     fn make_stream(&self, doorbell: Option<&Doorbell>) -> Result<Stream<A>> {
-        self.check("stream")?;
+        let _inside = self.enter("stream")?;
         let bell = doorbell.map(|doorbell| self.bell(doorbell)).transpose()?;
         let handle = self.context.take_stream()?;
         let made = self.enlist(Parts { handle, is_own: true, owner: None, bell });
@@ -160,7 +164,7 @@ impl<A: Interface> Device<A> {
         doorbell: Option<&Doorbell>,
     ) -> Result<Stream<A>> {
         let call = "stream";
-        self.check(call)?;
+        let _inside = self.enter(call)?;
         let home = &self.context.home;
         // SAFETY: the handle is live, by this function's contract.
         let context = home.within(call, |api| unsafe { api.context_of(handle) })?;
@@ -188,9 +192,18 @@ impl<A: Interface> Device<A> {
         Ok(Bell { doorbell: doorbell.clone(), address })
     }
 
-    fn check(&self, call: &str) -> Result<()> {
+    /// The driver's own context.
+    #[cfg_attr(
+        not(feature = "cudarc"),
+        allow(dead_code, reason = "asked where handles say too little")
+    )]
+    pub(in crate::backend) fn raw_context(&self) -> A::Context {
+        self.context.home.context
+    }
+
+    fn enter(&self, call: &str) -> Result<Pass<'_>> {
         self.context.home.check(call)?;
-        self.context.check_open(call)
+        self.context.enter(call)
     }
 
     /// A completion line of this device's memory that nobody had before, all zero. It is not used
@@ -200,7 +213,7 @@ impl<A: Interface> Device<A> {
     ///
     /// As [`stream`](Self::stream).
     pub fn line(&self) -> Result<SharedLine> {
-        self.check("line")?;
+        let _inside = self.enter("line")?;
         self.context.pages.line()
     }
 
@@ -219,7 +232,7 @@ impl<A: Interface> Device<A> {
     ///
     /// As [`stream`](Self::stream).
     pub fn pinned(&self, bytes: usize) -> Result<PinnedBuffer<A>> {
-        self.check("pinned")?;
+        let _inside = self.enter("pinned")?;
         PinnedBuffer::allocate(self.context.clone(), bytes)
     }
 
@@ -229,7 +242,7 @@ impl<A: Interface> Device<A> {
     ///
     /// As [`stream`](Self::stream).
     pub fn memory(&self, bytes: usize) -> Result<DeviceMemory<A>> {
-        self.check("memory")?;
+        let _inside = self.enter("memory")?;
         DeviceMemory::allocate(self.context.clone(), bytes)
     }
 
@@ -261,7 +274,8 @@ impl<A: Interface> Device<A> {
 
     /// Closes the context: nothing more can be queued by it, what is queued is awaited, and what
     /// nobody holds any more is freed. May take as long as the work of the whole context, the
-    /// program's own included. Where something is still held it can be called again later.
+    /// program's own included. Where something is still held it can be called again later; once the
+    /// context was released, it does nothing.
     ///
     /// # Errors
     ///

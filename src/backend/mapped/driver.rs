@@ -9,11 +9,11 @@ use super::context::{Context, Ownership};
 use super::device::Device;
 use super::lock;
 use crate::core::error::Result;
-use crate::fork::Birth;
+use crate::fork::{Birth, FirstBirth};
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
 use std::ffi::{OsStr, OsString};
-use std::sync::{Mutex, OnceLock};
+use std::sync::Mutex;
 
 /// A driver library. Clones are handles of the same one.
 pub struct Driver<A: Interface> {
@@ -58,7 +58,8 @@ impl<A: Interface> Driver<A> {
     ///
     /// `context` is live. Where the ownership says [`Retained`](Ownership::Retained), the caller
     /// holds a reference to it, which passes to this function, whatever it returns. Where it says
-    /// [`Borrowed`](Ownership::Borrowed), it stays live until a close has reported nothing held.
+    /// [`Borrowed`](Ownership::Borrowed), it stays live until a close has reported that it
+    /// was released.
     pub(in crate::backend) unsafe fn open(
         &self,
         context: A::Context,
@@ -86,14 +87,14 @@ impl<A: Interface> Driver<A> {
 /// The libraries of one interface that this process has opened, each once.
 pub(in crate::backend) struct Opened<A: Interface> {
     /// Where the first was opened.
-    birth: OnceLock<Birth>,
+    birth: FirstBirth,
     /// Each by the name that was asked for.
     drivers: Mutex<Vec<(OsString, Driver<A>)>>,
 }
 
 impl<A: Interface> Opened<A> {
     pub(in crate::backend) const fn new() -> Self {
-        Opened { birth: OnceLock::new(), drivers: Mutex::new(Vec::new()) }
+        Opened { birth: FirstBirth::new(), drivers: Mutex::new(Vec::new()) }
     }
 
     /// The driver that was opened when these names were asked for before, or what `open` opens now.
@@ -103,7 +104,7 @@ impl<A: Interface> Opened<A> {
         open: impl FnOnce() -> Result<A>,
     ) -> Result<Driver<A>> {
         // Before the lock, which may be held by a thread that a forked child does not have.
-        self.birth.get_or_init(Birth::here).check("load the driver")?;
+        self.birth.get().check("load the driver")?;
         let mut drivers = lock(&self.drivers);
         if let Some((_, driver)) = drivers.iter().find(|(known, _)| known.as_os_str() == names[0]) {
             return Ok(driver.clone());

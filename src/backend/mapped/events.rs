@@ -1,38 +1,51 @@
 //! The pool of events of a context: a mark takes one, and gives it back once it is done.
 //!
-//! An event may be given back while its last record is still on its way, or while another thread
-//! asks about it: recording it again only moves the point that it stands for. Who asked about the
-//! old point then hears "pending" for a point that is done, and asks again. Events are destroyed
-//! when the context is closed, and only where no stream is left.
+//! An event may be given back while its last record is still on its way: recording it again only moves
+//! the point that it stands for. It may also be given back while another thread asks about it or waits
+//! for it, who would then wait for a point of somebody else's: such an event is not taken before that
+//! thread has let go of it. Events are destroyed when the context is closed, and only where nobody asks.
 
 use super::calls::Interface;
 use super::handle::RawEvent;
 use super::home::Home;
 use super::lock;
 use crate::core::error::Result;
-use alloc::vec::Vec;
+use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
+/// How many events that somebody asks about are passed over before a new one is created.
+const LOOKS: usize = 4;
+
+/// An event, which whoever asks about it holds.
+pub(super) type Event = Arc<RawEvent>;
+
 #[derive(Default)]
 pub(super) struct Events {
-    free: Mutex<Vec<RawEvent>>,
+    free: Mutex<Vec<Event>>,
     made: AtomicUsize,
 }
 
 impl Events {
-    /// An event that no mark waits for, within the context.
-    pub(super) fn take<A: Interface>(&self, api: &A) -> Result<RawEvent> {
-        let free = lock(&self.free).pop();
-        if let Some(event) = free {
+    /// An event that no mark waits for and nobody asks about, within the context.
+    pub(super) fn take<A: Interface>(&self, api: &A) -> Result<Event> {
+        if let Some(event) = self.take_free() {
             return Ok(event);
         }
         let event = api.create_event()?;
         self.made.fetch_add(1, Ordering::Relaxed);
-        Ok(event)
+        Ok(Arc::new(event))
     }
 
-    pub(super) fn give_back(&self, events: impl IntoIterator<Item = RawEvent>) {
+    fn take_free(&self) -> Option<Event> {
+        let mut free = lock(&self.free);
+        let last = free.len();
+        // Nobody can come to hold an event that is in the pool alone.
+        let at = (last.saturating_sub(LOOKS)..last).rev().find(|at| is_alone(&mut free[*at]))?;
+        Some(free.swap_remove(at))
+    }
+
+    pub(super) fn give_back(&self, events: impl IntoIterator<Item = Event>) {
         lock(&self.free).extend(events);
     }
 
@@ -41,18 +54,27 @@ impl Events {
         self.made.load(Ordering::Relaxed)
     }
 
-    /// Destroys the free ones.
-    ///
-    /// # Safety
-    ///
-    /// Nobody is asking about an event that was given back.
-    pub(super) unsafe fn destroy_free<A: Interface>(&self, home: &Home<A>) {
-        let free = core::mem::take(&mut *lock(&self.free));
+    /// Destroys the free ones that nobody asks about.
+    pub(super) fn destroy_free<A: Interface>(&self, home: &Home<A>) {
+        let mut free = core::mem::take(&mut *lock(&self.free));
+        let mut asked = Vec::new();
+        for at in (0..free.len()).rev() {
+            if !is_alone(&mut free[at]) {
+                asked.push(free.swap_remove(at));
+            }
+        }
+        self.give_back(asked);
         self.made.fetch_sub(free.len(), Ordering::Relaxed);
         for event in free {
-            // SAFETY: from `create_event`, taken out of the pool, asked about by nobody.
-            let result = home.within("destroy an event", |api| unsafe { api.destroy_event(event) });
+            // SAFETY: from `create_event`, taken out of the pool, held by nobody else.
+            let result =
+                home.within("destroy an event", |api| unsafe { api.destroy_event(*event) });
             home.counted(result);
         }
     }
+}
+
+/// Whether nobody else holds `event`: an acquire of what others did with it before.
+fn is_alone(event: &mut Event) -> bool {
+    Arc::get_mut(event).is_some()
 }

@@ -8,10 +8,11 @@
 use super::calls::Interface;
 use super::lock;
 use super::stream::Stream;
-use crate::core::error::{Error, Result};
+use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::port::{CompletionPort, DeviceStream};
 use crate::core::time::{Clock, DurNs, Timer};
 use alloc::sync::Arc;
+use core::cell::Cell;
 use core::ffi::c_void;
 use core::fmt;
 use core::future::{Future, poll_fn};
@@ -30,7 +31,12 @@ const PAUSE: DurNs = DurNs::from_us(50);
 /// here a park on the call. `poll` asks every 50 us on the timer; `block` blocks the thread.
 ///
 /// Arming costs a mark and the launch of a host function; work behind it waits until the function has
-/// returned.
+/// returned. The function wakes the task's waker on a thread of the driver's, on which calls of the driver
+/// are errors: a waker of an executor only makes the task ready, which is as it should be.
+///
+/// Dropped, it lets go of the task. The call may still come, and wakes nobody; one that the driver was asked
+/// for and that never comes keeps a few bytes, and is counted
+/// ([`host_functions`](super::DeviceStats::host_functions)).
 pub struct HostFunctionPort<'s, A: Interface, T> {
     stream: &'s Stream<A>,
     time: T,
@@ -61,15 +67,20 @@ impl Signal {
 
     /// Whether it was called; if not, `waker` will be woken.
     fn poll(&self, waker: &Waker) -> bool {
-        let mut held = lock(&self.waker);
-        // Under the lock: a call that is not seen here takes the waker that is left here.
-        if self.is_called() {
-            return true;
+        if lock(&self.waker).as_ref().is_some_and(|held| held.will_wake(waker)) {
+            // It is there: a call that this look misses takes it.
+            return self.is_called();
         }
-        if !held.as_ref().is_some_and(|held| held.will_wake(waker)) {
-            *held = Some(waker.clone());
-        }
-        false
+        let old = self.replace_waker(Some(waker.clone()));
+        drop(old);
+        // Behind the lock: a call that this look misses comes to the lock later, and takes the waker.
+        self.is_called()
+    }
+
+    /// Leaves `waker` to the call, and returns what was left before. Wakers are cloned and dropped where no
+    /// lock is held: both run foreign code.
+    fn replace_waker(&self, waker: Option<Waker>) -> Option<Waker> {
+        core::mem::replace(&mut *lock(&self.waker), waker)
     }
 }
 
@@ -80,6 +91,24 @@ extern "C" fn called(data: *mut c_void) {
     let signal = unsafe { Arc::from_raw(data.cast::<Signal>().cast_const()) };
     // A waker is foreign code; it must not unwind into the driver.
     let _ = catch_unwind(AssertUnwindSafe(|| signal.call()));
+}
+
+impl<'s, A: Interface, T> HostFunctionPort<'s, A, T> {
+    /// Lets go of the task: the call may come late, or never.
+    fn disarm(&mut self) {
+        let Some((_, signal)) = self.armed.take() else { return };
+        if self.stream.core.context.home.is_forked() {
+            // The lock may be held by a thread that this process does not have.
+            return;
+        }
+        drop(signal.replace_waker(None));
+    }
+}
+
+impl<A: Interface, T> Drop for HostFunctionPort<'_, A, T> {
+    fn drop(&mut self) {
+        self.disarm();
+    }
 }
 
 impl<'s, A: Interface, T: Clock + Timer> HostFunctionPort<'s, A, T> {
@@ -97,7 +126,7 @@ impl<A: Interface, T: Clock + Timer> CompletionPort for HostFunctionPort<'_, A, 
     type Error = Error;
 
     fn begin(&mut self) {
-        self.armed = None;
+        self.disarm();
     }
 
     fn query(&mut self) -> Result<bool> {
@@ -125,6 +154,7 @@ impl<A: Interface, T: Clock + Timer> CompletionPort for HostFunctionPort<'_, A, 
     }
 
     fn arm(&mut self) -> Result<()> {
+        self.disarm();
         let number = self.stream.mark()?;
         let core = &self.stream.core;
         let outstanding = core.context.host_functions.clone();
@@ -132,18 +162,29 @@ impl<A: Interface, T: Clock + Timer> CompletionPort for HostFunctionPort<'_, A, 
         let is_called = AtomicBool::new(false);
         let signal = Arc::new(Signal { is_called, waker: Mutex::new(None), outstanding });
         let data = Arc::into_raw(signal.clone()).cast_mut().cast::<c_void>();
+        let is_asked = Cell::new(false);
         let launched = core.enqueue("launch a host function", |api| {
+            is_asked.set(true);
             // SAFETY: the stream is live, as long as its core is; `data` is valid for `called` until it
             // was called, since it owns its signal.
             unsafe { api.launch(core.handle, called, data) }
         });
-        // Where the driver errs, nobody can tell whether it will call: the signal stays, and counted.
-        launched?;
+        if let Err(error) = launched {
+            if !is_asked.get() || error.code() == ErrorCode::SymbolMissing {
+                signal.outstanding.fetch_sub(1, Ordering::AcqRel);
+                // SAFETY: given away above to a call that the driver was never asked for.
+                drop(unsafe { Arc::from_raw(data.cast::<Signal>().cast_const()) });
+            }
+            // Where the driver errs, nobody can tell whether it will call: the signal stays, and counted.
+            return Err(error);
+        }
         self.armed = Some((number, signal));
         Ok(())
     }
 
     async fn park(&mut self, bound: DurNs) -> Result<bool> {
+        // The lock of the signal may be held by a thread that a forked child does not have.
+        self.stream.core.context.home.check_alive("park")?;
         let Some((_, signal)) = &self.armed else { return Ok(false) };
         let mut alarm = pin!(self.sleep(bound));
         let is_called = poll_fn(|cx| {

@@ -18,8 +18,10 @@ use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::line::OwnedDescriptor;
 use crate::core::port::DeviceStream;
 use alloc::{sync::Arc, vec::Vec};
+use core::cell::Cell;
 use core::fmt;
 use core::ops::Range;
+use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
@@ -43,12 +45,17 @@ struct Block {
     bytes: usize,
 }
 
-/// The marks behind the last uses, at most one for each slot.
+/// The marks behind the last uses, one for each slot at most: that of a larger number speaks for it.
 #[derive(Default)]
 struct Uses(Vec<OwnedDescriptor>);
 
 impl Uses {
     fn add(&mut self, used: OwnedDescriptor) {
+        let place = |of: &OwnedDescriptor| (ptr::from_ref((*of.line).as_ref()).addr(), of.slot);
+        if let Some(known) = self.0.iter_mut().find(|known| place(known) == place(&used)) {
+            known.target = known.target.max(used.target);
+            return;
+        }
         self.0.retain(|known| !known.is_complete());
         self.0.push(used);
     }
@@ -73,8 +80,11 @@ impl MemoryPool {
         Some(free.swap_remove(at).0)
     }
 
-    pub(super) fn in_use(&self) -> usize {
-        self.in_use.load(Ordering::Acquire)
+    /// How many blocks there are.
+    pub(super) fn count(&self) -> usize {
+        // In this order: a block that is not in use any more is in the list.
+        let in_use = self.in_use.load(Ordering::Acquire);
+        in_use + lock(&self.free).len()
     }
 
     /// Frees what nobody uses. Returns how many blocks were freed, and how many the driver did not
@@ -135,8 +145,13 @@ impl<A: Interface> DeviceMemory<A> {
         self.bytes == 0
     }
 
-    /// Says that work in front of the mark of `number` on `stream` uses the memory.
+    /// Says that work in front of the mark of `number` on `stream` uses the memory. In a forked child, whose
+    /// memory it is not, it does nothing.
     pub fn used_by(&self, stream: &Stream<A>, number: u64) {
+        if self.context.home.is_forked() {
+            // The lock may be held by a thread that this process does not have.
+            return;
+        }
         let (line, slot) = (stream.line().clone(), stream.slot());
         lock(&self.uses).add(OwnedDescriptor { line, slot, target: number });
     }
@@ -166,15 +181,26 @@ impl<A: Interface> Stream<A> {
         self.check_own(memory, "fill")?;
         let core = &self.core;
         let (to, bytes) = (memory.block.address, memory.bytes);
+        let is_asked = Cell::new(false);
         let queued = core.enqueue("fill", |api| {
+            is_asked.set(true);
             // SAFETY: the stream is live, as long as its core is; the memory is that long, and stays until
             // the mark behind this is reached, or the context has settled.
             (0..times).try_for_each(|_| unsafe { api.fill(core.handle, to, value, bytes) })
         });
-        // Also where only part of it was queued. Without a mark nobody knows the end before a close.
+        if let (Err(refused), false) = (&queued, is_asked.get()) {
+            return Err(refused.clone());
+        }
+        // Also where only part of it was queued.
+        let marked = self.mark_use_of(memory);
+        queued.and(marked)
+    }
+
+    /// A mark behind the use of `memory`. Without one nobody knows the end before a close.
+    fn mark_use_of(&self, memory: &DeviceMemory<A>) -> Result<u64> {
         let marked = self.mark();
         memory.used_by(self, *marked.as_ref().unwrap_or(&u64::MAX));
-        queued.and(marked)
+        marked
     }
 
     /// Queues a copy of the bytes `range` of `memory` to the beginning of `into`, to be read as `T`s once it
@@ -228,15 +254,28 @@ impl<A: Interface> Stream<A> {
         memory.check_range(&(at..at.saturating_add(from.bytes())));
         let core = &self.core;
         let to = memory.block.address + at as u64;
-        let (lease, ()) = self.lease(from, |from| {
+        let is_asked = Cell::new(false);
+        let leased = self.lease(from, |from| {
             core.enqueue("upload", |api| {
+                is_asked.set(true);
                 // SAFETY: the stream is live, as long as its core is. `to` is that long, as checked above, and
                 // stays until the mark behind this is reached; `from` is leased to this copy until then.
                 unsafe { api.copy_to_device(core.handle, to, from.address(), from.bytes()) }
             })
-        })?;
-        memory.used_by(self, lease.ticket().number());
-        Ok(lease)
+        });
+        match leased {
+            Ok((lease, ())) => {
+                memory.used_by(self, lease.ticket().number());
+                Ok(lease)
+            }
+            Err(error) => {
+                if is_asked.get() {
+                    // The copy may be on its way. The error that is reported is the first one.
+                    let _ = self.mark_use_of(memory);
+                }
+                Err(error)
+            }
+        }
     }
 }
 
@@ -260,5 +299,28 @@ impl<A: Interface> fmt::Debug for DeviceMemory<A> {
             .field("address", &format_args!("{:#x}", self.block.address))
             .field("bytes", &self.bytes)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::line::{CompletionLine, Slot};
+
+    #[test]
+    fn uses_in_flight_are_one_for_each_slot_and_over_with_the_last_number() {
+        let (line, mut uses) = (CompletionLine::shared(), Uses::default());
+        for target in 1..=1000 {
+            for slot in [Slot::ALL[0], Slot::ALL[1]] {
+                uses.add(OwnedDescriptor { line: line.clone(), slot, target });
+            }
+        }
+        uses.add(OwnedDescriptor { line: line.clone(), slot: Slot::ALL[0], target: 3 });
+        assert_eq!(uses.0.len(), 2);
+        (*line).as_ref().store(Slot::ALL[0], 999);
+        (*line).as_ref().store(Slot::ALL[1], 1000);
+        assert!(!uses.are_over());
+        (*line).as_ref().store(Slot::ALL[0], 1000);
+        assert!(uses.are_over());
     }
 }

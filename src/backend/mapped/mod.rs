@@ -17,6 +17,7 @@ mod context;
 mod device;
 mod driver;
 mod events;
+mod gate;
 mod handle;
 mod home;
 mod host_function;

@@ -63,6 +63,8 @@ impl fmt::Debug for MappedLine {
 pub(super) struct Pages<A: Interface> {
     home: Arc<Home<A>>,
     held: Mutex<Held>,
+    /// Held by who allocates a page, which the driver may take long for.
+    growing: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -72,25 +74,42 @@ struct Held {
     used: usize,
 }
 
+impl Held {
+    /// The next line of the last page.
+    fn next_line(&mut self) -> Option<SharedLine> {
+        if self.used == LINES {
+            return None;
+        }
+        let index = self.used;
+        let page = self.pages.last()?.clone();
+        self.used += 1;
+        Some(Arc::new(MappedLine { page, index }))
+    }
+}
+
 impl<A: Interface> Pages<A> {
     pub(super) fn new(home: Arc<Home<A>>) -> Self {
-        Pages { home, held: Mutex::new(Held { pages: Vec::new(), used: LINES }) }
+        let held = Mutex::new(Held { pages: Vec::new(), used: LINES });
+        Pages { home, held, growing: Mutex::new(()) }
     }
 
     /// A line that nobody had before, all zero.
     pub(super) fn line(&self) -> Result<SharedLine> {
-        let mut held = lock(&self.held);
-        if held.used == LINES {
-            let mapping = self.home.within("allocate a page", |api| api.allocate(PAGE_BYTES))?;
-            // SAFETY: the page is that long, fresh, and known to nobody else.
-            unsafe { mapping.host.as_ptr().write_bytes(0, PAGE_BYTES) };
-            held.pages.push(Arc::new(Page { mapping }));
-            held.used = 0;
+        if let Some(line) = lock(&self.held).next_line() {
+            return Ok(line);
         }
-        let index = held.used;
-        held.used += 1;
-        let page = held.pages.last().expect("pushed above, or there since").clone();
-        Ok(Arc::new(MappedLine { page, index }))
+        let _growing = lock(&self.growing);
+        if let Some(line) = lock(&self.held).next_line() {
+            return Ok(line);
+        }
+        // Only who needs a page waits for the driver here.
+        let mapping = self.home.within("allocate a page", |api| api.allocate(PAGE_BYTES))?;
+        // SAFETY: the page is that long, fresh, and known to nobody else.
+        unsafe { mapping.host.as_ptr().write_bytes(0, PAGE_BYTES) };
+        let mut held = lock(&self.held);
+        held.pages.push(Arc::new(Page { mapping }));
+        held.used = 0;
+        Ok(held.next_line().expect("a page has lines"))
     }
 
     /// The device's address of `line`, if it lies in one of these pages.
@@ -119,10 +138,14 @@ impl<A: Interface> Pages<A> {
             let mut held = lock(&self.held);
             // The last page may be one of them, so no more of its lines are handed out.
             held.used = LINES;
-            // Nobody else can come to hold one: only `line`, under this lock, makes more.
-            let is_unused = |page: &Arc<Page>| Arc::strong_count(page) == 1;
-            let (unused, kept) = core::mem::take(&mut held.pages).into_iter().partition(is_unused);
-            held.pages = kept;
+            let mut unused = Vec::new();
+            for at in (0..held.pages.len()).rev() {
+                // Nobody else can come to hold it: only `next_line`, under this lock, makes lines. Not the
+                // count alone, which is no acquire of what who held a line did with it.
+                if Arc::get_mut(&mut held.pages[at]).is_some() {
+                    unused.push(held.pages.remove(at));
+                }
+            }
             unused
         };
         let mut freed = 0;

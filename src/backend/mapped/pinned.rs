@@ -50,7 +50,7 @@ impl PinnedPool {
     /// A free block of `bytes` or a little more.
     fn take(&self, bytes: usize) -> Option<Block> {
         let mut free = lock(&self.free);
-        let fits = |block: &Block| (bytes..=bytes * 2).contains(&block.bytes);
+        let fits = |block: &Block| (bytes..=bytes.saturating_mul(2)).contains(&block.bytes);
         let (at, _) = free
             .iter()
             .enumerate()
@@ -59,13 +59,11 @@ impl PinnedPool {
         Some(free.swap_remove(at))
     }
 
-    pub(super) fn in_use(&self) -> usize {
-        self.in_use.load(Ordering::Acquire)
-    }
-
     /// How many blocks there are.
     pub(super) fn count(&self) -> usize {
-        self.in_use() + lock(&self.free).len()
+        // In this order: a block that is not in use any more is in the list.
+        let in_use = self.in_use.load(Ordering::Acquire);
+        in_use + lock(&self.free).len()
     }
 
     /// Frees what nobody uses. Returns how many blocks were freed, and how many the driver did not

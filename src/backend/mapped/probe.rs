@@ -83,11 +83,11 @@ fn store_and_look<A: Interface>(
         }
         let event = context.events.take(api)?;
         // SAFETY: both are live and our own.
-        let recorded = unsafe { api.record(event, stream) };
+        let recorded = unsafe { api.record(*event, stream) };
         let done = recorded.and_then(|()| {
             let until = monotonic::now().after(PATIENCE);
             // SAFETY: the event is live.
-            while !unsafe { api.query_event(event) }? {
+            while !unsafe { api.query_event(*event) }? {
                 if monotonic::now() >= until {
                     return Ok(false);
                 }

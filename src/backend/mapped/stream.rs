@@ -14,7 +14,8 @@
 
 use super::calls::Interface;
 use super::context::Context;
-use super::handle::{RawEvent, StreamHandle};
+use super::events::Event;
+use super::handle::StreamHandle;
 use super::lock;
 use super::store::Store;
 use crate::backend::lease::Reclaim;
@@ -37,8 +38,10 @@ use std::thread::{self, ThreadId};
 ///
 /// # Dropping it
 ///
-/// Waits for nothing, and makes no driver call but a status query where leased buffers wait. Stores that are queued land in memory that stays. The
-/// slot goes back to the device's pool, where it drains; behind a fault or a failed store it is retired.
+/// Waits for nothing, and makes no driver call but a status query where leased buffers wait. Stores that are
+/// queued land in memory that stays. The slot goes back to the device's pool, where it drains; behind a fault
+/// or a failed store it is retired. Where the device stores no words, the status of its last mark is asked
+/// when the device makes its next streams, and the stream goes back once that is done.
 pub struct Stream<A: Interface> {
     pub(super) core: Arc<StreamCore<A>>,
 }
@@ -60,12 +63,12 @@ pub(super) struct StreamCore<A: Interface> {
     queue: Mutex<Queue>,
     /// Numbers whose status was not seen to be done, each with its event, in order. Held for a few
     /// instructions only, unlike the queue's lock, under which the driver may keep a caller waiting.
-    outstanding: Mutex<VecDeque<(u64, RawEvent)>>,
+    outstanding: Mutex<VecDeque<(u64, Event)>>,
     calls: CallCounter,
     /// Whether the handle is ours, to be used again.
     is_own: bool,
     /// Keeps the stream that the handle names.
-    _owner: Option<Box<dyn Any + Send + Sync>>,
+    owner: Option<Box<dyn Any + Send + Sync>>,
     pub(super) reclaim: Reclaim,
 }
 
@@ -128,8 +131,8 @@ enum Point {
     /// It was seen to be done.
     Done,
     /// The event of this mark, the first at or behind the number.
-    Event { mark: u64, event: RawEvent },
-    /// The whole stream: the mark is being queued, or its event could not be recorded.
+    Event { mark: u64, event: Event },
+    /// The whole stream: the event of the mark could not be recorded.
     Stream,
 }
 
@@ -156,7 +159,7 @@ impl<A: Interface> StreamCore<A> {
             outstanding: Mutex::default(),
             calls: CallCounter::default(),
             is_own: parts.is_own,
-            _owner: parts.owner,
+            owner: parts.owner,
             reclaim: Reclaim::new(context.leases.clone()),
             context,
         }
@@ -204,23 +207,36 @@ impl<A: Interface> StreamCore<A> {
         self.check_not_captured(api, "mark")?;
         let event = self.context.events.take(api)?;
         let number = queue.lease.as_mut().expect("there while the core is").issue();
-        self.issued.store(number, Ordering::Release);
         let queued = self.queue_store(api, number).and_then(|()| {
             queue.landing = number;
-            // SAFETY: both handles are live, the stream's as in `check_not_captured`, the event's since
-            // the pool destroys events only where no stream is left.
-            unsafe { api.record(event, self.handle) }
+            // SAFETY: both handles are live, the stream's as in `check_not_captured`, the event's since it
+            // is held here, and the pool destroys none that is.
+            unsafe { api.record(*event, self.handle) }
         });
         if let Err(error) = queued {
             self.context.events.give_back([event]);
             return Err(error);
         }
-        lock(&self.outstanding).push_back((number, event));
+        self.list(number, event.clone());
+        // Behind the store and the event: who asks the stream's status takes what is issued for what that
+        // speaks of.
+        self.issued.store(number, Ordering::Release);
         if self.context.flush_marks {
             // SAFETY: as above.
-            unsafe { api.query_event(event) }?;
+            unsafe { api.query_event(*event) }?;
         }
         Ok(number)
+    }
+
+    /// Remembers the event of `number`, and forgets those of marks that nobody needs to ask about: where the
+    /// words of two marks are there, the event of the second speaks for the first. So the list does not grow
+    /// where a program looks at words alone.
+    fn list(&self, number: u64, event: Event) {
+        let landed = (*self.line).as_ref().load(self.slot);
+        let mut outstanding = lock(&self.outstanding);
+        outstanding.push_back((number, event));
+        let spoken_for = outstanding.partition_point(|(mark, _)| *mark <= landed).saturating_sub(1);
+        self.context.events.give_back(outstanding.drain(..spoken_for).map(|(_, event)| event));
     }
 
     fn queue_store(&self, api: &A, number: u64) -> Result<()> {
@@ -253,6 +269,22 @@ impl<A: Interface> StreamCore<A> {
         }
     }
 
+    /// Whether marks are outstanding that no store will tell of: the device has none, and the slot drains by
+    /// its status alone.
+    pub(super) fn must_be_asked(&self) -> bool {
+        self.context.form.is_none()
+            && self.context.home.fault().is_none()
+            && !lock(&self.outstanding).is_empty()
+    }
+
+    /// Asks, where it must be asked.
+    pub(super) fn ask_if_it_must_be(&self) {
+        if self.must_be_asked() {
+            let asked = self.query_mark(self.issued.load(Ordering::Acquire));
+            self.context.count_failure(asked);
+        }
+    }
+
     /// What to ask about `number`.
     fn point_of(&self, number: u64) -> Result<Point> {
         let issued = self.issued.load(Ordering::Acquire);
@@ -260,13 +292,16 @@ impl<A: Interface> StreamCore<A> {
             return Err(Error::never_issued(number, self.slot, issued));
         }
         let outstanding = lock(&self.outstanding);
-        let at = outstanding.partition_point(|(mark, _)| *mark < number);
-        if let Some((mark, event)) = outstanding.get(at) {
-            return Ok(Point::Event { mark: *mark, event: *event });
+        // First: the event behind a number that is done may be that of a later mark. Under the lock: who takes
+        // a mark out of the list has said that it is completed, or leaves one behind it.
+        if number <= self.completed.load(Ordering::Acquire) {
+            return Ok(Point::Done);
         }
-        // Under the lock: who takes a mark out of the list has said first that it is completed.
-        let is_done = number <= self.completed.load(Ordering::Acquire);
-        Ok(if is_done { Point::Done } else { Point::Stream })
+        let at = outstanding.partition_point(|(mark, _)| *mark < number);
+        Ok(outstanding.get(at).map_or(Point::Stream, |(mark, event)| Point::Event {
+            mark: *mark,
+            event: event.clone(),
+        }))
     }
 }
 
@@ -327,10 +362,11 @@ impl<A: Interface> DeviceStream for StreamCore<A> {
             Point::Event { mark, event } => (mark, event),
         };
         count(&self.calls.queries);
-        // No lock is held: a status call may take long. The event lives as long as a stream does.
+        // No lock is held: a status call may take long.
         let home = &self.context.home;
         // SAFETY: the event is live, as in `queue_mark`.
-        let is_done = home.within("query_mark", |api| unsafe { api.query_event(event) })?;
+        let is_done = home.within("query_mark", |api| unsafe { api.query_event(*event) })?;
+        drop(event);
         if is_done {
             self.settle(mark);
         }
@@ -347,7 +383,8 @@ impl<A: Interface> DeviceStream for StreamCore<A> {
         count(&self.calls.synchronizes);
         let home = &self.context.home;
         // SAFETY: the event is live, as in `queue_mark`.
-        home.within("synchronize_mark", |api| unsafe { api.synchronize_event(event) })?;
+        home.within("synchronize_mark", |api| unsafe { api.synchronize_event(*event) })?;
+        drop(event);
         self.settle(mark);
         Ok(())
     }
@@ -358,7 +395,7 @@ impl<A: Interface> Drop for StreamCore<A> {
         if self.context.home.is_forked() {
             // The locks may be held by threads that this process does not have.
             let queue = self.queue.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-            core::mem::forget((queue.lease.take(), self._owner.take()));
+            core::mem::forget((queue.lease.take(), self.owner.take()));
             return;
         }
         // Nobody can ask later. What is not known to be done now is leaked and counted.
@@ -379,6 +416,8 @@ impl<A: Interface> Drop for StreamCore<A> {
             self.context.give_stream_back(self.handle);
         }
         self.context.forget_stream(self.id);
+        // While the line is held, so that no close releases the context before.
+        drop(self.owner.take());
     }
 }
 

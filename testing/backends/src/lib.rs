@@ -103,6 +103,14 @@ pub enum Call {
     Launch,
     /// Creates a stream.
     CreateStream,
+    /// Allocates page-locked memory.
+    Allocate,
+    /// Records an event.
+    Record,
+    /// Waits for an event.
+    SynchronizeEvent,
+    /// The first call of those that make a context current.
+    Enter,
 }
 
 /// NVIDIA.
@@ -168,6 +176,10 @@ impl Vendor for OfCuda {
             Call::Store => "cuStreamBatchMemOp_v2",
             Call::Launch => "cuLaunchHostFunc",
             Call::CreateStream => "cuStreamCreate",
+            Call::Allocate => "cuMemHostAlloc",
+            Call::Record => "cuEventRecord",
+            Call::SynchronizeEvent => "cuEventSynchronize",
+            Call::Enter => "cuCtxGetCurrent",
         }
     }
 
@@ -293,6 +305,10 @@ impl Vendor for OfHip {
             Call::Store => "hipStreamWriteValue64",
             Call::Launch => "hipLaunchHostFunc",
             Call::CreateStream => "hipStreamCreateWithFlags",
+            Call::Allocate => "hipHostMalloc",
+            Call::Record => "hipEventRecord",
+            Call::SynchronizeEvent => "hipEventSynchronize",
+            Call::Enter => "hipGetDevice",
         }
     }
 
@@ -409,6 +425,28 @@ impl<V: Vendor> Bench<V> {
     /// Has the next call of this name fail.
     pub fn fail(&self, call: Call, code: i32) {
         self.control.fail(V::entry(call), 1, code);
+    }
+
+    /// Has calls of this name stand still before they have an effect, or go on.
+    pub fn hang(&self, call: Call, on: bool) {
+        self.control.hang(V::entry(call), on);
+    }
+
+    /// Runs `during` while a call of this name, which `calling` makes on another thread, stands still.
+    pub fn while_hung<T: Send, U>(
+        &self,
+        call: Call,
+        calling: impl FnOnce() -> T + Send,
+        during: impl FnOnce() -> U,
+    ) -> (T, U) {
+        self.hang(call, true);
+        thread::scope(|scope| {
+            let called = scope.spawn(calling);
+            wait_for(|| self.control.hung() > 0);
+            let during = during();
+            self.hang(call, false);
+            (called.join().expect("the call returns"), during)
+        })
     }
 
     /// Queues work that ends when released.

@@ -5,18 +5,23 @@ use backend_tests::{
     number_of, seen, thread_port, wait_by, wait_for,
 };
 use driver_core::{Live, foreign_call, without_symbol};
-use gpu_async_reactor::backend::mapped::{StreamHandle, Width};
+use gpu_async_reactor::backend::mapped::{Device, Interface, StreamHandle, StreamOwner, Width};
 use gpu_async_reactor::{DeviceStream, Doorbell, ErrorCode};
 use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const SPIN: &str = "spin:backstop_us=1000";
 
 for_each_vendor! {
     f7_a_store_that_never_lands_is_found_at_start_up_and_poll_still_works;
+    a_device_without_stores_keeps_no_slot_of_a_stream_that_was_dropped_unasked;
+    the_owner_of_a_stream_is_gone_before_the_context_is_given_back;
     f5_streams_dropped_with_stores_in_flight_leave_memory_and_slots_in_order;
     a_close_frees_everything_and_gives_the_context_back;
     a_close_frees_nothing_that_is_held_and_can_be_called_again;
     a_context_that_does_not_settle_leaks_its_memory_and_counts_it;
+    a_context_that_settles_later_is_released_then;
     what_is_closed_queues_nothing;
     failures_of_the_teardown_are_counted;
     f9_the_default_streams_are_distinct_and_a_threads_own_is_refused_elsewhere;
@@ -47,6 +52,72 @@ fn f7_a_store_that_never_lands_is_found_at_start_up_and_poll_still_works<V: Vend
     drop(port);
     drop(stream);
     assert_eq!(device.stats().slots.draining, 0, "{:?}", device.stats());
+    bench.assert_clean();
+}
+
+fn a_device_without_stores_keeps_no_slot_of_a_stream_that_was_dropped_unasked<V: Vendor>() {
+    let bench = Bench::<V>::new();
+    bench.control.lose_stores(1000);
+    let device = bench.device();
+    assert_eq!(device.store_form(), None);
+    // The slots of the probe are lost: its stores may land at any time.
+    let probed = device.stats().slots.retired;
+    let memory = device.memory(1).unwrap();
+    for _ in 0..100 {
+        let stream = device.stream().unwrap();
+        stream.fill(&memory, 1, 1).unwrap();
+    }
+    let held = device.stream().unwrap();
+    bench.hold(&held);
+    held.mark().unwrap();
+    drop(held);
+    assert!(device.stats().slots.draining + device.stats().streams > 0, "its mark is not done");
+    bench.control.release();
+    wait_for(|| {
+        drop(device.stream().unwrap());
+        device.stats().streams == 0
+    });
+    let slots = device.stats().slots;
+    assert_eq!((slots.draining, slots.retired), (0, probed), "{slots:?}");
+    assert!(slots.lines < 10, "{slots:?}");
+    // Nobody asks about the last ones but the close.
+    let last = device.stream().unwrap();
+    last.mark().unwrap();
+    drop((last, memory));
+    let report = device.close().unwrap();
+    assert_eq!((report.streams, device.stats().slots.draining), (0, 0), "{report:?}");
+    bench.assert_clean();
+}
+
+fn the_owner_of_a_stream_is_gone_before_the_context_is_given_back<V: Vendor>() {
+    struct Owner<A: Interface> {
+        handle: StreamHandle,
+        device: Device<A>,
+        released: Arc<AtomicBool>,
+    }
+    // SAFETY: the stream of the handle lives as long as its context.
+    unsafe impl<A: Interface> StreamOwner for Owner<A> {
+        fn handle(&self) -> StreamHandle {
+            self.handle
+        }
+    }
+    impl<A: Interface> Drop for Owner<A> {
+        fn drop(&mut self) {
+            // As if another thread closed the device meanwhile.
+            let report = self.device.close().unwrap();
+            self.released.store(report.released, Ordering::Relaxed);
+        }
+    }
+    let bench = Bench::<V>::new();
+    let device = bench.device();
+    let handle = V::blocking_stream(&bench.control);
+    let released = Arc::new(AtomicBool::new(true));
+    let owner = Owner { handle, device: device.clone(), released: released.clone() };
+    let stream = device.stream_of(owner, None).unwrap();
+    stream.mark().unwrap();
+    drop(stream);
+    assert!(!released.load(Ordering::Relaxed), "the owner's stream was still there");
+    assert!(device.close().unwrap().released);
     bench.assert_clean();
 }
 
@@ -124,6 +195,25 @@ fn a_context_that_does_not_settle_leaks_its_memory_and_counts_it<V: Vendor>() {
     assert!(!report.released && report.leaked == 1, "{report:?}");
     assert_eq!((bench.calls(Call::Free), device.stats().leaked), (0, 1));
     bench.control.release();
+    bench.assert_clean();
+}
+
+fn a_context_that_settles_later_is_released_then<V: Vendor>() {
+    let bench = Bench::<V>::new();
+    let device = bench.device();
+    let stream = device.stream().unwrap();
+    bench.hold(&stream);
+    stream.mark().unwrap();
+    drop((stream, device.pinned(1).unwrap()));
+    // A status that does not stay.
+    bench.fail(Call::Settle, 46);
+    let report = device.close().unwrap();
+    assert_eq!(report.unsettled.as_ref().unwrap().status_number(), Some(46));
+    assert_eq!((report.leaked, bench.calls(Call::Free)), (2, 0), "{report:?}");
+    bench.control.release();
+    let report = device.close().unwrap();
+    assert_eq!((report.freed, report.leaked, report.released), (2, 0, true), "{report:?}");
+    assert_eq!(bench.control.live(Live::HostAllocations), 0);
     bench.assert_clean();
 }
 
@@ -430,4 +520,34 @@ fn f8_every_combination_of_attributes_and_entry_points_ends_in_a_way_that_works_
         }
         bench.assert_clean();
     }
+}
+
+#[test]
+fn f10_lines_and_buffers_are_coherent_whatever_the_environment_says() {
+    // A child for each environment: the runtime reads it at any time.
+    const TEST: &str = "f10_lines_and_buffers_are_coherent_whatever_the_environment_says";
+    const CHILD: &str = "BACKEND_TESTS_COHERENCE_CHILD";
+    if std::env::var_os(CHILD).is_none() {
+        for value in ["0", "1"] {
+            let child = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", TEST, "--nocapture"])
+                .envs([(CHILD, "1"), ("HIP_HOST_COHERENT", value)])
+                .env("HIP_COHERENT_HOST_ALLOC", value)
+                .output()
+                .unwrap();
+            let told = String::from_utf8_lossy(&child.stderr);
+            assert!(child.status.success(), "coherent by the environment: {value}: {told}");
+        }
+        return;
+    }
+    let bench = Bench::<OfHip>::new();
+    let device = bench.device();
+    assert_eq!(device.caps().store, Ok(()));
+    let bell = device.doorbell().unwrap();
+    let stream = device.stream_on(&bell).unwrap();
+    let before = bell.snapshot();
+    let number = stream.mark().unwrap();
+    // No status call: the host sees memory that is not coherent once it has synchronised.
+    wait_for(|| seen(&stream, number) && bell.changed_since(&before));
+    bench.assert_clean();
 }

@@ -5,8 +5,8 @@
 
 use backend_tests::{Watchdog, thread_port, wait_by};
 use driver_core::Control;
-use gpu_async_reactor::DeviceStream;
 use gpu_async_reactor::backend::cuda::CudaDriver;
+use gpu_async_reactor::{DeviceStream, ErrorCode};
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
@@ -65,6 +65,31 @@ fn a_stream_of_cudarc_is_awaited_and_kept_by_its_owner() {
     let number = stream.mark().unwrap();
     stream.synchronize_mark(number).unwrap();
     drop(stream);
+    assert!(device.close().unwrap().released);
+    assert_eq!(control.violations(), [""; 0]);
+}
+
+#[test]
+fn f9_a_default_stream_of_another_device_is_refused_though_its_handle_is_the_same() {
+    if !is_child("f9_a_default_stream_of_another_device_is_refused_though_its_handle_is_the_same") {
+        return;
+    }
+    let _watchdog = Watchdog::new();
+    let control = control();
+    control.devices(2);
+    let [first, second] = [0, 1].map(|ordinal| cudarc::driver::CudaContext::new(ordinal).unwrap());
+    let device = CudaDriver::load().unwrap().device(0).unwrap();
+    for theirs in
+        [second.default_stream(), second.per_thread_stream(), second.new_stream().unwrap()]
+    {
+        let refused = device.stream_of_cudarc(theirs, None).unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::ForeignContext, "{refused}");
+    }
+    for theirs in [first.default_stream(), first.per_thread_stream(), first.new_stream().unwrap()] {
+        let stream = device.stream_of_cudarc(theirs, None).unwrap();
+        let number = stream.mark().unwrap();
+        stream.synchronize_mark(number).unwrap();
+    }
     assert!(device.close().unwrap().released);
     assert_eq!(control.violations(), [""; 0]);
 }

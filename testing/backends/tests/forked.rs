@@ -5,8 +5,9 @@
 #![cfg(unix)]
 
 use backend_tests::{Bench, OfCuda, OfHip, Vendor, number_of, thread_port, wait_by};
-use gpu_async_reactor::backend::mapped::StreamHandle;
-use gpu_async_reactor::{DeviceStream, ErrorCode, Result};
+use gpu_async_reactor::backend::mapped::{HostFunctionPort, StreamHandle};
+use gpu_async_reactor::host::StdClock;
+use gpu_async_reactor::{CompletionPort, DeviceStream, DurNs, ErrorCode, Result, run_inline};
 
 fn is_forked<T>(result: Result<T>) -> bool {
     result.is_err_and(|error| error.code() == ErrorCode::Forked)
@@ -42,7 +43,11 @@ fn a_forked_child_is_refused<V: Vendor>() {
     let buffer = device.pinned(64).unwrap();
     // SAFETY: the device memory is that long, is never freed, and written by nobody.
     let readback = unsafe { stream.read_back::<u8, _>(memory, 64, buffer) }.unwrap();
-    let spare = device.pinned(64).unwrap();
+    let [spare, spare_too, spare_still] = [0; 3].map(|_| device.pinned(64).unwrap());
+    let of_device = device.memory(64).unwrap();
+    let idle_stream = device.stream().unwrap();
+    let mut port = HostFunctionPort::new(&idle_stream, StdClock::new());
+    port.arm().unwrap();
     let path = bench.control.path().to_path_buf();
     let code = in_a_child(|| {
         let answers = [
@@ -67,10 +72,21 @@ fn a_forked_child_is_refused<V: Vendor>() {
             readback.try_read().is_err_and(|not_yet| {
                 not_yet.error().is_some_and(|error| error.code() == ErrorCode::Forked)
             }),
+            is_forked(device.memory(1)),
+            is_forked(stream.fill(&of_device, 1, 1)),
+            is_forked(stream.upload(spare_too, &of_device, 0)),
+            is_forked(stream.copy_back::<u8, _>(&of_device, 0..64, spare_still)),
+            is_forked(run_inline(port.park(DurNs::from_us(10))).unwrap()),
+            is_forked(run_inline(port.poll()).unwrap()),
+            is_forked(run_inline(port.block()).unwrap()),
+            is_forked(port.query()),
+            is_forked(port.arm()),
             is_forked(V::load(&path)),
             is_forked(V::device(&bench.driver, 0)),
         ];
         let first_wrong = answers.iter().position(|forked| !forked);
+        of_device.used_by(&stream, number);
+        drop(of_device);
         drop(stream);
         drop(bell);
         drop(device);

@@ -22,6 +22,9 @@ for_each_vendor! {
     f20_an_error_of_the_status_is_not_pending;
     f24_a_wait_ends_with_its_own_mark_whatever_is_queued_behind;
     a_lost_store_is_found_by_the_backstop_and_its_slot_retired;
+    f24_what_is_done_stays_done_whatever_is_queued_behind;
+    f12_an_error_arrives_in_each_task_that_awaits;
+    marks_of_which_only_words_are_looked_at_keep_no_events;
     numbers_that_were_never_issued_are_refused;
     a_thousand_streams_share_pages_and_handles_are_used_again;
 }
@@ -215,6 +218,88 @@ fn a_lost_store_is_found_by_the_backstop_and_its_slot_retired<V: Vendor>() {
     drop(port);
     drop(stream);
     assert_eq!(device.stats().slots.retired, 1);
+    bench.assert_clean();
+}
+
+fn f24_what_is_done_stays_done_whatever_is_queued_behind<V: Vendor>() {
+    let bench = Bench::<V>::new();
+    let device = bench.device();
+    let stream = device.stream().unwrap();
+    let number = stream.mark().unwrap();
+    let (lease, ()) = stream.lease(device.pinned(1).unwrap(), |_| Ok(())).unwrap();
+    bench.hold(&stream);
+    let later = stream.mark().unwrap();
+    let leased = lease.ticket().number();
+    wait_for(|| stream.query_mark(leased).unwrap());
+    let queries = bench.calls(Call::QueryEvent);
+    for _ in 0..3 {
+        assert!(stream.query_mark(number).unwrap() && stream.query_mark(leased).unwrap());
+        stream.synchronize_mark(number).unwrap();
+        wait_by("block", &mut thread_port(&stream).at(lease.ticket())).unwrap();
+    }
+    assert_eq!(bench.calls(Call::QueryEvent), queries, "what is known is not asked for");
+    drop(lease.try_take().expect("the device is done with it"));
+    assert!(!stream.query_mark(later).unwrap());
+    bench.control.release();
+    bench.assert_clean();
+}
+
+fn f12_an_error_arrives_in_each_task_that_awaits<V: Vendor>() {
+    let bench = Bench::<V>::new();
+    let device = bench.device();
+    let clock = StdClock::new();
+    let reactor = Reactor::new(clock);
+    let mut idle = StdIdle::probe(clock).0;
+    let streams: Vec<_> = (0..3).map(|_| device.stream().unwrap()).collect();
+    let mut executor = Executor::new();
+    streams.iter().for_each(|stream| bench.hold(stream));
+    let waits = streams.iter().zip(["poll", SPIN, "flag:park_us=50,backstop_us=1000"]);
+    let tasks: Vec<_> = waits
+        .map(|(stream, text)| {
+            let reactor = &reactor;
+            let waiting: std::pin::Pin<Box<dyn Future<Output = _>>> = Box::pin(async move {
+                let mut port = ReactorPort::new(stream, reactor);
+                wait(&plan(text), None, &mut port, reactor).await.unwrap_err()
+            });
+            executor.spawn(waiting)
+        })
+        .collect();
+    let queries = bench.calls(Call::QueryEvent);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Two waits are at their backstops.
+            wait_for(|| bench.calls(Call::QueryEvent) >= queries + 4);
+            bench.fault();
+        });
+        executor.run(&reactor, &mut idle, DurNs::from_us(1000)).unwrap();
+    });
+    for task in tasks {
+        assert_fault::<V>(&run_inline(task).unwrap().unwrap());
+    }
+    bench.control.release();
+}
+
+fn marks_of_which_only_words_are_looked_at_keep_no_events<V: Vendor>() {
+    let bench = Bench::<V>::new();
+    let device = bench.device();
+    let stream = device.stream().unwrap();
+    let mut numbers = Vec::new();
+    for _ in 0..100 {
+        numbers.extend((0..10).map(|_| stream.mark().unwrap()));
+        wait_for(|| seen(&stream, numbers[numbers.len() - 1]));
+    }
+    let events = device.stats().events;
+    assert!(events <= 25, "{events} events of 1000 marks");
+    // Each is still answered for, the first ones by an event behind them.
+    let queries = bench.calls(Call::QueryEvent);
+    stream.synchronize_mark(numbers[500]).unwrap();
+    assert!(numbers[..=500].iter().all(|number| stream.query_mark(*number).unwrap()));
+    assert_eq!(bench.calls(Call::QueryEvent), queries);
+    stream.synchronize_mark(numbers[999]).unwrap();
+    assert!(stream.query_mark(numbers[999]).unwrap());
+    bench.fault();
+    assert_fault::<V>(&stream.query().unwrap_err());
+    assert_fault::<V>(&stream.query_mark(numbers[0]).unwrap_err());
     bench.assert_clean();
 }
 

@@ -127,7 +127,13 @@ impl Control {
         foreign_call!(self.library, fake_hang_queries(i32::from(on) => i32) -> ());
     }
 
-    /// How many status queries stand still.
+    /// Has calls of `entry` stand still before they have an effect, or go on.
+    pub fn hang(&self, entry: &str, on: bool) {
+        let entry = text(entry);
+        foreign_call!(self.library, fake_hang(entry.as_ptr() => *const c_char, i32::from(on) => i32) -> ());
+    }
+
+    /// How many calls stand still.
     #[must_use]
     pub fn hung(&self) -> u64 {
         foreign_call!(self.library, fake_hung() -> u64)

@@ -1,7 +1,7 @@
 //! The gate that every entry point goes through.
 //!
-//! In this order: a forked child is refused without a lock; the call is counted; an armed failure
-//! answers without effect; then the entry point itself runs under the device's lock, which it gives
+//! In this order: a forked child is refused without a lock; the call is counted, and stands still where
+//! calls of its entry point are made to; an armed failure answers without effect; then the entry point itself runs under the device's lock, which it gives
 //! up only to wait.
 
 use crate::forked::Forked;
@@ -70,7 +70,9 @@ impl Driver {
             call.log(format!("{entry}: called by a host function"));
             return (self.rules.code)(Refusal::NotPermitted);
         }
-        match call.injections.count(entry) {
+        let armed = call.injections.count(entry);
+        call.stand_at_entry();
+        match armed {
             Some(code) => code,
             None => body(&mut call).map_or_else(self.rules.code, |()| 0),
         }

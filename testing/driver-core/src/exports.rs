@@ -11,6 +11,7 @@
 /// | `void fake_lose_stores(u64 n)` | [`lose_stores`](crate::Driver::lose_stores) |
 /// | `void fake_delay_stores(u64 n, u64 ns)` | [`delay_stores`](crate::Driver::delay_stores) |
 /// | `void fake_hang_queries(int on)` | [`hang_queries`](crate::Driver::hang_queries) |
+/// | `void fake_hang(const char *entry, int on)` | [`hang`](crate::Driver::hang) |
 /// | `u64 fake_hung()` | [`hung`](crate::Driver::hung) |
 /// | `void fake_attribute(int device, int attribute, int value)` | [`set_attribute`](crate::Driver::set_attribute) |
 /// | `void fake_unknown_attribute(int device, int attribute)` | the same, to unknown: it then answers invalid value |
@@ -38,6 +39,9 @@ macro_rules! control {
                 driver.delay_stores(stores, $crate::DurNs(ns));
             }
             fn fake_hang_queries(on: i32) -> () |driver| { driver.hang_queries(on != 0); }
+            fn fake_hang(entry: $crate::abi::Text, on: i32) -> () |driver| {
+                driver.hang(&entry.get(), on != 0);
+            }
             fn fake_hung() -> u64 |driver| { driver.hung() }
             fn fake_attribute(device: i32, attribute: i32, value: i32) -> () |driver| {
                 driver.set_attribute(device, attribute, Some(value));

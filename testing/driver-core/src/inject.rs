@@ -8,7 +8,7 @@ use crate::stream::PER_THREAD;
 use crate::work::Op;
 use gpu_async_reactor::DurNs;
 use gpu_async_reactor::backend::software::Hang;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What becomes of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -32,9 +32,11 @@ pub(crate) struct Injections {
     entries: HashMap<String, Tally>,
     lost: u64,
     late: (u64, DurNs),
-    /// Whether status queries stand still, and how many do.
+    /// Whether status queries stand still, and how many calls do.
     pub(crate) hang: bool,
     pub(crate) hung: u64,
+    /// Entry points whose calls stand still before they have an effect.
+    standing: HashSet<String>,
 }
 
 impl Injections {
@@ -48,6 +50,10 @@ impl Injections {
         let now = tally.calls;
         let armed = tally.armed.iter().position(|(call, _)| *call == now)?;
         Some(tally.armed.swap_remove(armed).1)
+    }
+
+    fn stands(&self, entry: &str) -> bool {
+        self.standing.contains(entry)
     }
 
     pub(crate) fn next_fate(&mut self) -> Fate {
@@ -115,6 +121,17 @@ impl crate::driver::Call {
             self.injections.hung -= 1;
         }
     }
+
+    /// Stands still while calls of this entry point are made to.
+    pub(crate) fn stand_at_entry(&mut self) {
+        let entry = self.entry;
+        if self.injections.stands(entry) {
+            self.injections.hung += 1;
+            self.driver.announce();
+            self.wait_until(|state| !state.injections.stands(entry));
+            self.injections.hung -= 1;
+        }
+    }
 }
 
 /// The control interface, as [`control!`](crate::control) exports it.
@@ -124,6 +141,8 @@ impl Driver {
     pub fn reset(&'static self) -> u64 {
         self.release();
         self.hang_queries(false);
+        self.enter("reset").injections.standing.clear();
+        self.announce();
         let software = {
             let mut call = self.enter("reset");
             call.settle_log();
@@ -197,7 +216,19 @@ impl Driver {
         self.announce();
     }
 
-    /// How many status queries stand still.
+    /// Has calls of `entry` stand still before they have an effect, or go on.
+    pub fn hang(&'static self, entry: &str, on: bool) {
+        let mut call = self.enter("hang");
+        let standing = &mut call.injections.standing;
+        if on {
+            standing.insert(entry.to_string())
+        } else {
+            standing.remove(entry)
+        };
+        self.announce();
+    }
+
+    /// How many calls stand still.
     pub fn hung(&'static self) -> u64 {
         self.enter("hung").injections.hung
     }

@@ -11,7 +11,7 @@ use super::stream::Stream;
 use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::port::{CompletionPort, DeviceStream};
 use crate::core::time::{Clock, DurNs, Timer};
-use alloc::sync::Arc;
+use alloc::{collections::BTreeMap, sync::Arc};
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::fmt;
@@ -84,13 +84,38 @@ impl Signal {
     }
 }
 
+/// The calls that the driver was asked for and has not made, each by a number that is used once.
+///
+/// The driver gets the number and no pointer: a call that it makes twice (a launch that another thread's
+/// capture has recorded, of which two graphs are run) finds nothing the second time.
+struct Launched {
+    last: usize,
+    signals: BTreeMap<usize, Arc<Signal>>,
+}
+
+static LAUNCHED: Mutex<Launched> = Mutex::new(Launched { last: 0, signals: BTreeMap::new() });
+
+impl Launched {
+    /// Keeps `signal` until its call: the number of that.
+    fn keep(signal: Arc<Signal>) -> usize {
+        let mut launched = lock(&LAUNCHED);
+        launched.last += 1;
+        let number = launched.last;
+        launched.signals.insert(number, signal);
+        number
+    }
+
+    fn take(number: usize) -> Option<Arc<Signal>> {
+        lock(&LAUNCHED).signals.remove(&number)
+    }
+}
+
 /// What the driver calls. Makes no driver call: from here it would be an error.
-extern "C" fn called(data: *mut c_void) {
-    // SAFETY: `data` is the pointer of an `Arc<Signal>` that `arm` gave away to this call, and the
-    // driver calls at most once.
-    let signal = unsafe { Arc::from_raw(data.cast::<Signal>().cast_const()) };
-    // A waker is foreign code; it must not unwind into the driver.
-    let _ = catch_unwind(AssertUnwindSafe(|| signal.call()));
+extern "C" fn called(number: *mut c_void) {
+    if let Some(signal) = Launched::take(number.addr()) {
+        // A waker is foreign code; it must not unwind into the driver.
+        let _ = catch_unwind(AssertUnwindSafe(|| signal.call()));
+    }
 }
 
 impl<'s, A: Interface, T> HostFunctionPort<'s, A, T> {
@@ -161,21 +186,21 @@ impl<A: Interface, T: Clock + Timer> CompletionPort for HostFunctionPort<'_, A, 
         outstanding.fetch_add(1, Ordering::AcqRel);
         let is_called = AtomicBool::new(false);
         let signal = Arc::new(Signal { is_called, waker: Mutex::new(None), outstanding });
-        let data = Arc::into_raw(signal.clone()).cast_mut().cast::<c_void>();
+        let launch = Launched::keep(signal.clone());
         let is_asked = Cell::new(false);
         let launched = core.enqueue("launch a host function", |api| {
             is_asked.set(true);
-            // SAFETY: the stream is live, as long as its core is; `data` is valid for `called` until it
-            // was called, since it owns its signal.
+            let data = core::ptr::without_provenance_mut(launch);
+            // SAFETY: the stream is live, as long as its core is; `called` takes any number, any number of
+            // times.
             unsafe { api.launch(core.handle, called, data) }
         });
         if let Err(error) = launched {
-            if !is_asked.get() || error.code() == ErrorCode::SymbolMissing {
-                signal.outstanding.fetch_sub(1, Ordering::AcqRel);
-                // SAFETY: given away above to a call that the driver was never asked for.
-                drop(unsafe { Arc::from_raw(data.cast::<Signal>().cast_const()) });
-            }
             // Where the driver errs, nobody can tell whether it will call: the signal stays, and counted.
+            if !is_asked.get() || error.code() == ErrorCode::SymbolMissing {
+                Launched::take(launch);
+                signal.outstanding.fetch_sub(1, Ordering::AcqRel);
+            }
             return Err(error);
         }
         self.armed = Some((number, signal));
@@ -213,5 +238,24 @@ impl<A: Interface, T> fmt::Debug for HostFunctionPort<'_, A, T> {
             .field("stream", self.stream)
             .field("armed", &self.armed.as_ref().map(|(number, _)| number))
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_is_made_twice_or_was_never_asked_for_is_one_call_at_most() {
+        let outstanding = Arc::new(AtomicUsize::new(1));
+        let (is_called, waker) = (AtomicBool::new(false), Mutex::new(None));
+        let signal = Arc::new(Signal { is_called, waker, outstanding: outstanding.clone() });
+        let number = core::ptr::without_provenance_mut(Launched::keep(signal.clone()));
+        called(core::ptr::without_provenance_mut(usize::MAX));
+        assert!(!signal.is_called());
+        called(number);
+        called(number);
+        assert!(signal.is_called());
+        assert_eq!((outstanding.load(Ordering::Relaxed), Arc::strong_count(&signal)), (0, 1));
     }
 }

@@ -142,16 +142,27 @@ pub trait Calls: fmt::Debug + Send + Sync + Sized + 'static {
         let mut host = ptr::null_mut();
         // SAFETY: `host` outlives the call; the context is current.
         self.checked(entry, unsafe { (entry.call)(&raw mut host, bytes, Self::MEMORY_FLAGS) })?;
-        let entry = &self.alike().host_device_pointer;
-        let mut device = 0;
-        // SAFETY: `host` is what was allocated, with the flag that this call needs; flags must be 0.
-        let mapped = self.checked(entry, unsafe { (entry.call)(&raw mut device, host, 0) });
-        let mapped = mapped.and_then(|()| Mapping::new(host, device));
+        // SAFETY: `host` is what was allocated, and mapped.
+        let mapped = unsafe { self.device_address(host) };
+        let mapped = mapped.and_then(|device| Mapping::new(host, device));
         if mapped.is_err() {
             // SAFETY: allocated above, and known to nobody else. The first error is reported.
             let _ = unsafe { (self.alike().host_free.call)(host) };
         }
         mapped
+    }
+
+    /// The current context's address of page-locked memory, of this context or of another one.
+    ///
+    /// # Safety
+    ///
+    /// `host` is from `allocate`, not freed.
+    unsafe fn device_address(&self, host: *mut c_void) -> Result<u64> {
+        let entry = &self.alike().host_device_pointer;
+        let mut device = 0;
+        // SAFETY: the memory is there, and allocated with the flag that this call needs; flags must be 0.
+        let status = unsafe { (entry.call)(&raw mut device, host, 0) };
+        self.checked(entry, status).map(|()| device)
     }
 
     /// Frees it. May synchronise.

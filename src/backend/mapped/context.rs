@@ -28,7 +28,7 @@ use super::store::Form;
 use super::stream::StreamCore;
 use crate::backend::lease::{LeaseCounts, LeaseStream};
 use crate::core::error::{Error, ErrorCode, Result};
-use crate::core::line::SharedLine;
+use crate::core::line::{CompletionLine, SharedLine};
 use crate::core::pool::{SlotLease, SlotPool};
 use alloc::{
     boxed::Box,
@@ -75,6 +75,8 @@ pub(super) struct Context<A: Interface> {
     slots: Mutex<SlotPool<LineMaker>>,
     /// Lines for the slots, allocated without the lock of these, which every dropped stream takes.
     spare_lines: Arc<Mutex<Vec<SharedLine>>>,
+    /// Lines of other contexts that streams of this one store into: kept until this one has settled.
+    lines_elsewhere: Mutex<Vec<SharedLine>>,
     streams: Mutex<HashMap<u64, Weak<StreamCore<A>>>>,
     next_stream: AtomicU64,
     /// Streams of our own whose program has dropped them.
@@ -125,6 +127,7 @@ impl<A: Interface> Context<A> {
             leases: Arc::default(),
             slots: Mutex::new(SlotPool::new(make_line)),
             spare_lines,
+            lines_elsewhere: Mutex::new(Vec::new()),
             streams: Mutex::new(HashMap::new()),
             next_stream: AtomicU64::new(0),
             idle: Mutex::new(Vec::new()),
@@ -263,6 +266,23 @@ impl<A: Interface> Context<A> {
         lock(&self.streams).values().filter_map(Weak::upgrade).collect()
     }
 
+    /// This context's address of a line of another context of the driver, which is kept until this one has
+    /// settled: its memory is portable, and its own context waits for nobody's stores but its own.
+    pub(super) fn map_line_elsewhere(&self, line: &SharedLine) -> Result<u64> {
+        let foreign = || Error::new(ErrorCode::ForeignContext, ["stream", "doorbell"]);
+        let own: &CompletionLine = (**line).as_ref();
+        let (page, offset) = self.home.driver.locate(own).ok_or_else(foreign)?;
+        let host = page.host.as_ptr().cast();
+        // SAFETY: the page is not freed while its line is held, as it is by the caller.
+        let device = self.home.within("stream", |api| unsafe { api.device_address(host) })?;
+        let mut kept = lock(&self.lines_elsewhere);
+        let is_kept = |known: &SharedLine| core::ptr::eq::<CompletionLine>((**known).as_ref(), own);
+        if !kept.iter().any(is_kept) {
+            kept.push(line.clone());
+        }
+        Ok(device + offset)
+    }
+
     /// As [`Device::close`](super::device::Device::close).
     pub(super) fn close(self: &Arc<Self>) -> Result<CloseReport> {
         let report = self.wind_down()?;
@@ -290,6 +310,7 @@ impl<A: Interface> Context<A> {
         // What the slots' numbers were waiting for has landed; the pool lets go of its lines.
         lock(&self.slots).let_go();
         lock(&self.spare_lines).clear();
+        lock(&self.lines_elsewhere).clear();
         // SAFETY: settled above, and nothing was queued since for what nobody holds.
         let (memory_freed, memory_leaked) = unsafe { self.memory.free_unused(&self.home) };
         // SAFETY: the same.

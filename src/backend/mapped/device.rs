@@ -11,7 +11,7 @@ use super::stream::{Bell, Parts, Stream, StreamCore};
 use crate::backend::lease::LeaseStats;
 use crate::core::doorbell::Doorbell;
 use crate::core::error::{Error, ErrorCode, Result};
-use crate::core::line::{CompletionLine, SharedLine};
+use crate::core::line::{SharedLine, Slot};
 use crate::core::plan::DeviceCaps;
 use crate::core::pool::SlotStats;
 use alloc::{boxed::Box, string::String, sync::Arc};
@@ -98,12 +98,15 @@ impl<A: Interface> Device<A> {
         self.make_stream(None)
     }
 
-    /// The same, ringing `doorbell` after every store of a word.
+    /// The same, ringing `doorbell` after every store of a word: one of this device's
+    /// ([`doorbell`](Self::doorbell)) or of another device of the same driver, so that one reactor can
+    /// wait for all of them. The memory of another device's doorbell is then held until this device is
+    /// closed as well.
     ///
     /// # Errors
     ///
     /// As [`stream`](Self::stream), and [`ForeignContext`](ErrorCode::ForeignContext) where the
-    /// doorbell is not one of this device's ([`doorbell`](Self::doorbell)).
+    /// doorbell lies in other memory.
     pub fn stream_on(&self, doorbell: &Doorbell) -> Result<Stream<A>> {
         self.make_stream(Some(doorbell))
     }
@@ -177,18 +180,19 @@ impl<A: Interface> Device<A> {
 
     fn enlist(&self, parts: Parts) -> Result<Stream<A>> {
         let lease = self.context.acquire_slot()?;
-        let place = Place { line: lease.line().clone(), slot: lease.slot().index() };
-        let word = place.address(self).expect("a slot's line is one of the context's pages");
+        let line = self.context.pages.device_address((**lease.line()).as_ref());
+        let line = line.expect("a slot's line is in one of the context's pages");
+        let word = line + word_offset(lease.slot());
         let context = self.context.clone();
         let core = self.context.enlist(|id| StreamCore::new(id, context, lease, word, parts));
         Ok(Stream { core })
     }
 
     fn bell(&self, doorbell: &Doorbell) -> Result<Bell> {
-        let place = Place { line: doorbell.shared_line(), slot: doorbell.bind_stream().index() };
-        let address = place
-            .address(self)
-            .ok_or_else(|| Error::new(ErrorCode::ForeignContext, ["stream", "doorbell"]))?;
+        let (line, slot) = (doorbell.shared_line(), doorbell.bind_stream());
+        let own = self.context.pages.device_address((*line).as_ref());
+        let line = own.map_or_else(|| self.context.map_line_elsewhere(&line), Ok)?;
+        let address = line + word_offset(slot);
         Ok(Bell { doorbell: doorbell.clone(), address })
     }
 
@@ -286,18 +290,9 @@ impl<A: Interface> Device<A> {
     }
 }
 
-/// A word of a line.
-struct Place {
-    line: SharedLine,
-    slot: usize,
-}
-
-impl Place {
-    fn address<A: Interface>(&self, device: &Device<A>) -> Option<u64> {
-        let line: &CompletionLine = (*self.line).as_ref();
-        let line = device.context.pages.device_address(line)?;
-        Some(line + (self.slot * size_of::<u64>()) as u64)
-    }
+/// How many bytes behind the beginning of a line the word of `slot` is.
+fn word_offset(slot: Slot) -> u64 {
+    (slot.index() * size_of::<u64>()) as u64
 }
 
 impl<A: Interface> Clone for Device<A> {

@@ -4,11 +4,12 @@
 //! it, and a context's memory cannot be freed while a store may be on its way: dropping the last
 //! handle of a context leaves it here, for the next one who opens it, until it is closed.
 
-use super::calls::Interface;
+use super::calls::{Interface, Mapping};
 use super::context::{Context, Ownership};
 use super::device::Device;
 use super::lock;
 use crate::core::error::Result;
+use crate::core::line::CompletionLine;
 use crate::fork::{Birth, FirstBirth};
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
@@ -116,6 +117,11 @@ impl<A: Interface> Opened<A> {
 }
 
 impl<A: Interface> Shared<A> {
+    /// The page of any open context that `line` lies in, and how many bytes behind its beginning.
+    pub(super) fn locate(&self, line: &CompletionLine) -> Option<(Mapping, u64)> {
+        lock(&self.contexts).iter().find_map(|context| context.pages.locate(line))
+    }
+
     /// Forgets a context that holds nothing any more.
     pub(super) fn forget(&self, context: &Arc<Context<A>>) {
         lock(&self.contexts).retain(|known| !Arc::ptr_eq(known, context));

@@ -114,11 +114,16 @@ impl<A: Interface> Pages<A> {
 
     /// The device's address of `line`, if it lies in one of these pages.
     pub(super) fn device_address(&self, line: &CompletionLine) -> Option<u64> {
+        self.locate(line).map(|(mapping, offset)| mapping.device + offset)
+    }
+
+    /// The page that `line` lies in, if it is one of these, and how many bytes behind its beginning.
+    pub(super) fn locate(&self, line: &CompletionLine) -> Option<(Mapping, u64)> {
         let address = core::ptr::from_ref(line).addr();
         let held = lock(&self.held);
         held.pages.iter().find_map(|page| {
             let offset = address.checked_sub(page.mapping.host.addr().get())?;
-            (offset < PAGE_BYTES).then_some(page.mapping.device + offset as u64)
+            (offset < PAGE_BYTES).then_some((page.mapping, offset as u64))
         })
     }
 

@@ -27,6 +27,7 @@ for_each_vendor! {
     f9_the_default_streams_are_distinct_and_a_threads_own_is_refused_elsewhere;
     a_doorbell_of_other_memory_is_refused;
     a_device_that_does_not_exist_is_refused_by_name;
+    devices_of_one_driver_ring_one_doorbell_whose_memory_stays_until_both_are_closed;
     f23_no_wait_disturbs_a_capture_anywhere_and_a_captured_stream_is_pending;
     f23_the_legacy_stream_beside_a_capture_reads_as_captured;
     every_required_entry_point_that_is_missing_is_named;
@@ -284,6 +285,32 @@ fn a_doorbell_of_other_memory_is_refused<V: Vendor>() {
         assert_eq!(refused.code(), ErrorCode::ForeignContext, "{refused}");
     }
     assert_eq!(device.stats().streams, 0);
+}
+
+fn devices_of_one_driver_ring_one_doorbell_whose_memory_stays_until_both_are_closed<V: Vendor>() {
+    let bench = Bench::<V>::new();
+    bench.control.devices(2);
+    let (first, second) = (bench.device(), V::device(&bench.driver, 1).unwrap());
+    let bell = first.doorbell().unwrap();
+    let streams = [first.stream_on(&bell).unwrap(), second.stream_on(&bell).unwrap()];
+    for stream in &streams {
+        let before = bell.snapshot();
+        let number = stream.mark().unwrap();
+        wait_for(|| bell.changed_since(&before));
+        assert!(seen(stream, number));
+    }
+    // A store of the second device is on its way when the first is closed, and nobody holds the doorbell.
+    let [own, stream] = streams;
+    drop(own);
+    bench.hold(&stream);
+    stream.mark().unwrap();
+    drop((stream, bell));
+    let report = first.close().unwrap();
+    assert_eq!((report.held, report.released), (1, false), "{report:?}");
+    bench.control.release();
+    assert!(second.close().unwrap().released);
+    assert!(first.close().unwrap().released);
+    bench.assert_clean();
 }
 
 fn a_device_that_does_not_exist_is_refused_by_name<V: Vendor>() {

@@ -343,7 +343,7 @@ fn an_executor_asleep_on_the_ring_is_woken_by_its_timers() {
         });
         let best = best.min().unwrap();
         println!("{busy:?}: {best:?} late at best");
-        assert!(best < DurNs::from_ms(2), "{best:?} at best");
+        assert!(best < DurNs::from_ms(20), "{best:?} at best");
     }
     let Some(mut idle) = idle() else { return };
     let reactor = Reactor::new(StdClock::new());

@@ -111,13 +111,19 @@ fn with_too_many_threads_stuck_time_outs_go_on_and_what_cannot_be_asked_ends_wit
     store(&there, 1);
     let there = block_on(watcher.watch(there, OPTIONS, || Ok(true)));
     assert_eq!(watcher_error(there), ErrorCode::StatusStuck);
-    // One thread back is enough.
+    // One thread back is enough. It wakes the task before it is there for others.
     let mut hangs = hangs.into_iter();
     let (hang, watch) = hangs.next().unwrap();
     hang.release();
     block_on(watch).unwrap();
     wait_for(|| watcher.stats().returned == 1);
-    block_on(watcher.watch(word(1), OPTIONS, || Ok(true))).unwrap();
+    wait_for(|| match block_on(watcher.watch(word(1), OPTIONS, || Ok(true))) {
+        Ok(_) => true,
+        refused => {
+            assert_eq!(watcher_error(refused), ErrorCode::StatusStuck);
+            false
+        }
+    });
     for (hang, watch) in hangs {
         hang.release();
         block_on(watch).unwrap();

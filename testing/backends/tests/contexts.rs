@@ -64,9 +64,16 @@ fn a_device_without_stores_keeps_no_slot_of_a_stream_that_was_dropped_unasked<V:
     // The slots of the probe are lost: its stores may land at any time.
     let probed = device.stats().slots.retired;
     let memory = device.memory(1).unwrap();
-    for _ in 0..100 {
-        let stream = device.stream().unwrap();
-        stream.fill(&memory, 1, 1).unwrap();
+    let nobody_is_left = || {
+        drop(device.stream().unwrap());
+        device.stats().streams == 0
+    };
+    for _ in 0..5 {
+        for _ in 0..100 {
+            let stream = device.stream().unwrap();
+            stream.fill(&memory, 1, 1).unwrap();
+        }
+        wait_for(nobody_is_left);
     }
     let held = device.stream().unwrap();
     bench.hold(&held);
@@ -74,13 +81,11 @@ fn a_device_without_stores_keeps_no_slot_of_a_stream_that_was_dropped_unasked<V:
     drop(held);
     assert!(device.stats().slots.draining + device.stats().streams > 0, "its mark is not done");
     bench.control.release();
-    wait_for(|| {
-        drop(device.stream().unwrap());
-        device.stats().streams == 0
-    });
+    wait_for(nobody_is_left);
     let slots = device.stats().slots;
     assert_eq!((slots.draining, slots.retired), (0, probed), "{slots:?}");
-    assert!(slots.lines < 10, "{slots:?}");
+    // However slow the device is: eight slots a line, of a hundred streams at most.
+    assert!(slots.lines < 16, "{slots:?}");
     // Nobody asks about the last ones but the close.
     let last = device.stream().unwrap();
     last.mark().unwrap();

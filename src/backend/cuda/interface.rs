@@ -2,7 +2,7 @@
 
 use super::super::mapped::{
     Alike, CAPTURE_MODE_RELAXED, Calls, Form, Forms, HostFunction, INVALID_VALUE, Interface,
-    Library, Store, StreamHandle, Width, halves,
+    Library, Opened, Store, StreamHandle, Width, halves,
 };
 use super::sys::{self, EntryPoints, WriteValue, attribute};
 use crate::core::error::Result;
@@ -98,6 +98,27 @@ impl Calls for Cuda {
     type Entered = Entered;
 
     const MEMORY_FLAGS: c_uint = sys::MEMHOSTALLOC_PORTABLE | sys::MEMHOSTALLOC_DEVICEMAP;
+
+    const LIBRARY_NAMES: &'static [&'static str] = super::LIBRARY_NAMES;
+
+    fn opened() -> &'static Opened<Cuda> {
+        static OPENED: Opened<Cuda> = Opened::new();
+        &OPENED
+    }
+
+    unsafe fn initialise(library: Library) -> Result<Cuda> {
+        // SAFETY: the library has the vendor's interface, by this function's contract.
+        let entry = unsafe { EntryPoints::load(&library) }?;
+        // SAFETY: as above.
+        let alike = unsafe { Alike::load(&library, &sys::NAMES) }?;
+        let mut api = Cuda { entry, alike, library, version: 0 };
+        // SAFETY: flags must be 0. Initialising twice is allowed.
+        api.check("cuInit", unsafe { (api.entry.cuInit)(0) })?;
+        // SAFETY: the field outlives the call.
+        let status = unsafe { (api.entry.cuDriverGetVersion)(&raw mut api.version) };
+        api.check("cuDriverGetVersion", status)?;
+        Ok(api)
+    }
 
     fn library(&self) -> &Library {
         &self.library

@@ -46,18 +46,14 @@ mod sys;
 
 pub use interface::Cuda;
 
-use super::mapped::{
-    Alike, Calls, Device, Driver, Library, Opened, Ownership, PinnedBuffer, Stream,
-};
+use super::mapped::{Calls, Device, Driver, Ownership, PinnedBuffer, Stream};
 use crate::core::error::{Error, ErrorCode, Result};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr::{self, NonNull};
 use interface::RawContext;
-use std::ffi::OsStr;
-use std::path::Path;
-use sys::{EntryPoints, attribute};
+use sys::attribute;
 
 /// The CUDA driver.
 pub type CudaDriver = Driver<Cuda>;
@@ -72,67 +68,7 @@ pub type CudaPinnedBuffer = PinnedBuffer<Cuda>;
 pub const LIBRARY_NAMES: &[&str] =
     if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
 
-static OPENED: Opened<Cuda> = Opened::new();
-
 impl Driver<Cuda> {
-    /// The driver of this system, initialised. The first call opens it, the next ones find it open.
-    ///
-    /// # Errors
-    ///
-    /// [`LibraryMissing`](ErrorCode::LibraryMissing), [`SymbolMissing`](ErrorCode::SymbolMissing), the
-    /// driver's status (without a device `cuInit: 100 CUDA_ERROR_NO_DEVICE`), or
-    /// [`Forked`](ErrorCode::Forked).
-    pub fn load() -> Result<Self> {
-        let names: Vec<&OsStr> = LIBRARY_NAMES.iter().map(OsStr::new).collect();
-        // SAFETY: the system's library of that name is the vendor's driver, whose initialisation is
-        // what every CUDA program runs.
-        unsafe { Self::load_any(&names) }
-    }
-
-    /// The driver at `path`.
-    ///
-    /// # Safety
-    ///
-    /// The library at `path` has the interface of the vendor's driver.
-    ///
-    /// # Errors
-    ///
-    /// As [`load`](Self::load).
-    pub unsafe fn load_from(path: &Path) -> Result<Self> {
-        // SAFETY: passed on.
-        unsafe { Self::load_any(&[path.as_os_str()]) }
-    }
-
-    /// # Safety
-    ///
-    /// As [`load_from`](Self::load_from), for each of `names`.
-    unsafe fn load_any(names: &[&OsStr]) -> Result<Self> {
-        OPENED.find_or_open(names, || {
-            // SAFETY: passed on.
-            let library = unsafe { Library::open(names) }?;
-            // SAFETY: the library has the vendor's interface, by this function's contract.
-            let entry = unsafe { EntryPoints::load(&library) }?;
-            // SAFETY: as above.
-            let alike = unsafe { Alike::load(&library, &sys::NAMES) }?;
-            let mut api = Cuda { entry, alike, library, version: 0 };
-            // SAFETY: flags must be 0. Initialising twice is allowed.
-            api.check("cuInit", unsafe { (api.entry.cuInit)(0) })?;
-            // SAFETY: the field outlives the call.
-            let status = unsafe { (api.entry.cuDriverGetVersion)(&raw mut api.version) };
-            api.check("cuDriverGetVersion", status)?;
-            Ok(api)
-        })
-    }
-
-    /// The name by which the library was opened.
-    ///
-    /// # Errors
-    ///
-    /// [`Forked`](ErrorCode::Forked).
-    pub fn library(&self) -> Result<&str> {
-        Ok(&self.api("library")?.library.name)
-    }
-
     /// The CUDA version of the driver: major and minor.
     ///
     /// # Errors

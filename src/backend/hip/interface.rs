@@ -2,7 +2,7 @@
 
 use super::super::mapped::{
     Alike, CAPTURE_MODE_RELAXED, Calls, Form, Forms, Handle, HostFunction, INVALID_VALUE,
-    Interface, Library, Store, StreamHandle, Width, halves,
+    Interface, Library, Opened, Store, StreamHandle, Width, halves,
 };
 use super::sys::{self, EntryPoints, ErrorName};
 use crate::core::error::{Error, ErrorCode, Result};
@@ -73,6 +73,29 @@ impl Calls for Hip {
     /// Coherent by its own flag, whatever `HIP_HOST_COHERENT` says.
     const MEMORY_FLAGS: c_uint =
         sys::HOST_MALLOC_PORTABLE | sys::HOST_MALLOC_MAPPED | sys::HOST_MALLOC_COHERENT;
+
+    const LIBRARY_NAMES: &'static [&'static str] = super::LIBRARY_NAMES;
+
+    fn opened() -> &'static Opened<Hip> {
+        static OPENED: Opened<Hip> = Opened::new();
+        &OPENED
+    }
+
+    unsafe fn initialise(library: Library) -> Result<Hip> {
+        // SAFETY: the library has the vendor's interface, by this function's contract.
+        let entry = unsafe { EntryPoints::load(&library) }?;
+        // SAFETY: the type is that of the vendor's header.
+        let error_name: ErrorName = unsafe { library.required("hipGetErrorName") }?;
+        // SAFETY: as above.
+        let alike = unsafe { Alike::load(&library, &sys::NAMES) }?;
+        let mut api = Hip { entry, alike, error_name, library, version: 0 };
+        // SAFETY: flags must be 0. Initialising twice is allowed.
+        api.check("hipInit", unsafe { (api.entry.hipInit)(0) })?;
+        // SAFETY: the field outlives the call.
+        let status = unsafe { (api.entry.hipRuntimeGetVersion)(&raw mut api.version) };
+        api.check("hipRuntimeGetVersion", status)?;
+        Ok(api)
+    }
 
     fn library(&self) -> &Library {
         &self.library

@@ -30,16 +30,10 @@ mod sys;
 
 pub use interface::Hip;
 
-use super::mapped::{
-    Alike, Calls, Device, Driver, Library, Opened, Ownership, PinnedBuffer, Stream,
-};
+use super::mapped::{Calls, Device, Driver, Ownership, PinnedBuffer, Stream};
 use crate::core::error::{Error, ErrorCode, Result};
-use alloc::vec::Vec;
 use core::ffi::c_int;
 use interface::RawDevice;
-use std::ffi::OsStr;
-use std::path::Path;
-use sys::{EntryPoints, ErrorName};
 
 /// The HIP runtime.
 pub type HipDriver = Driver<Hip>;
@@ -57,69 +51,7 @@ pub const LIBRARY_NAMES: &[&str] = if cfg!(windows) {
     &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"]
 };
 
-static OPENED: Opened<Hip> = Opened::new();
-
 impl Driver<Hip> {
-    /// The runtime of this system, initialised. The first call opens it, the next ones find it open.
-    ///
-    /// # Errors
-    ///
-    /// [`LibraryMissing`](ErrorCode::LibraryMissing), [`SymbolMissing`](ErrorCode::SymbolMissing), the
-    /// runtime's status (without a device `hipInit: 101 hipErrorInvalidDevice` or
-    /// `hipGetDeviceCount: 100 hipErrorNoDevice`), or [`Forked`](ErrorCode::Forked).
-    pub fn load() -> Result<Self> {
-        let names: Vec<&OsStr> = LIBRARY_NAMES.iter().map(OsStr::new).collect();
-        // SAFETY: the system's library of that name is the vendor's runtime, whose initialisation is
-        // what every HIP program runs.
-        unsafe { Self::load_any(&names) }
-    }
-
-    /// The runtime at `path`.
-    ///
-    /// # Safety
-    ///
-    /// The library at `path` has the interface of the vendor's runtime.
-    ///
-    /// # Errors
-    ///
-    /// As [`load`](Self::load).
-    pub unsafe fn load_from(path: &Path) -> Result<Self> {
-        // SAFETY: passed on.
-        unsafe { Self::load_any(&[path.as_os_str()]) }
-    }
-
-    /// # Safety
-    ///
-    /// As [`load_from`](Self::load_from), for each of `names`.
-    unsafe fn load_any(names: &[&OsStr]) -> Result<Self> {
-        OPENED.find_or_open(names, || {
-            // SAFETY: passed on.
-            let library = unsafe { Library::open(names) }?;
-            // SAFETY: the library has the vendor's interface, by this function's contract.
-            let entry = unsafe { EntryPoints::load(&library) }?;
-            // SAFETY: the type is that of the vendor's header.
-            let error_name: ErrorName = unsafe { library.required("hipGetErrorName") }?;
-            // SAFETY: as above.
-            let alike = unsafe { Alike::load(&library, &sys::NAMES) }?;
-            let mut api = Hip { entry, alike, error_name, library, version: 0 };
-            // SAFETY: flags must be 0. Initialising twice is allowed.
-            api.check("hipInit", unsafe { (api.entry.hipInit)(0) })?;
-            // SAFETY: the field outlives the call.
-            let status = unsafe { (api.entry.hipRuntimeGetVersion)(&raw mut api.version) };
-            api.check("hipRuntimeGetVersion", status)?;
-            Ok(api)
-        })
-    }
-
-    /// The name by which the library was opened.
-    ///
-    /// # Errors
-    ///
-    /// [`Forked`](ErrorCode::Forked).
-    pub fn library(&self) -> Result<&str> {
-        Ok(&self.api("library")?.library.name)
-    }
-
     /// The version of the runtime, as `hipRuntimeGetVersion` gives it: 10,000,000 times the major plus
     /// 100,000 times the minor number plus the patch.
     ///

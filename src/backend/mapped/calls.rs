@@ -8,6 +8,7 @@ use super::alike::{
     Alike, CAPTURE_STATUS_NONE, EVENT_DISABLE_TIMING, Entry, Handle, NOT_READY,
     STREAM_CAPTURE_IMPLICIT, STREAM_NON_BLOCKING, SUCCESS,
 };
+use super::driver::Opened;
 use super::handle::{RawEvent, StreamHandle};
 use super::library::Library;
 use super::store::{Form, Forms, Store};
@@ -62,6 +63,21 @@ pub trait Calls: fmt::Debug + Send + Sync + Sized + 'static {
 
     /// How page-locked memory is allocated: for all contexts, mapped for the device, and coherent.
     const MEMORY_FLAGS: c_uint;
+
+    /// What the vendor's library is called, in the order in which the names are tried.
+    const LIBRARY_NAMES: &'static [&'static str];
+
+    /// The libraries that this process has opened.
+    fn opened() -> &'static Opened<Self>
+    where
+        Self: Interface;
+
+    /// Finds the entry points of `library` and initialises it.
+    ///
+    /// # Safety
+    ///
+    /// `library` has the vendor's interface.
+    unsafe fn initialise(library: Library) -> Result<Self>;
 
     /// The library that the calls go to.
     fn library(&self) -> &Library;

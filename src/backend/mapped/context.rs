@@ -312,9 +312,9 @@ impl<A: Interface> Context<A> {
         lock(&self.spare_lines).clear();
         lock(&self.lines_elsewhere).clear();
         // SAFETY: settled above, and nothing was queued since for what nobody holds.
-        let (memory_freed, memory_leaked) = unsafe { self.memory.free_unused(&self.home) };
+        let (memory_freed, memory_leaked) = unsafe { self.memory.free_memory(&self.home) };
         // SAFETY: the same.
-        let (pinned_freed, pinned_leaked) = unsafe { self.pinned.free_unused(&self.home) };
+        let (pinned_freed, pinned_leaked) = unsafe { self.pinned.free_pinned(&self.home) };
         // Last: what was freed before may have held lines.
         // SAFETY: the same.
         let (pages_freed, pages_leaked) = unsafe { self.pages.free_unused() };

@@ -7,6 +7,7 @@
 use super::calls::{Interface, Mapping};
 use super::context::{Context, Ownership};
 use super::device::Device;
+use super::library::Library;
 use super::lock;
 use crate::core::error::Result;
 use crate::core::line::CompletionLine;
@@ -14,6 +15,7 @@ use crate::fork::{Birth, FirstBirth};
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::sync::Mutex;
 
 /// A driver library. Clones are handles of the same one.
@@ -31,6 +33,54 @@ impl<A: Interface> Driver<A> {
     fn new(api: A) -> Self {
         let contexts = Mutex::new(Vec::new());
         Driver { shared: Arc::new(Shared { api, birth: Birth::here(), contexts }) }
+    }
+
+    /// The vendor's library of this system, initialised. The first call opens it, the next ones find it open.
+    ///
+    /// # Errors
+    ///
+    /// [`LibraryMissing`](crate::ErrorCode::LibraryMissing),
+    /// [`SymbolMissing`](crate::ErrorCode::SymbolMissing), the driver's status (without a device
+    /// `cuInit: 100 CUDA_ERROR_NO_DEVICE`, or `hipInit: 101 hipErrorInvalidDevice`), or
+    /// [`Forked`](crate::ErrorCode::Forked).
+    pub fn load() -> Result<Self> {
+        let names: Vec<&OsStr> = A::LIBRARY_NAMES.iter().map(OsStr::new).collect();
+        // SAFETY: the system's library of that name is the vendor's, whose initialisation is what every
+        // program of that vendor's interface runs.
+        unsafe { Self::load_any(&names) }
+    }
+
+    /// The library at `path`.
+    ///
+    /// # Safety
+    ///
+    /// It has the vendor's interface.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load).
+    pub unsafe fn load_from(path: &Path) -> Result<Self> {
+        // SAFETY: passed on.
+        unsafe { Self::load_any(&[path.as_os_str()]) }
+    }
+
+    /// # Safety
+    ///
+    /// As [`load_from`](Self::load_from), for each of `names`.
+    unsafe fn load_any(names: &[&OsStr]) -> Result<Self> {
+        A::opened().find_or_open(names, || {
+            // SAFETY: passed on, twice.
+            unsafe { A::initialise(Library::open(names)?) }
+        })
+    }
+
+    /// The name by which the library was opened.
+    ///
+    /// # Errors
+    ///
+    /// [`Forked`](crate::ErrorCode::Forked).
+    pub fn library(&self) -> Result<&str> {
+        Ok(&self.api("library")?.library().name)
     }
 
     /// The driver's calls, refused in a forked child.
@@ -86,7 +136,7 @@ impl<A: Interface> Driver<A> {
 }
 
 /// The libraries of one interface that this process has opened, each once.
-pub(in crate::backend) struct Opened<A: Interface> {
+pub struct Opened<A: Interface> {
     /// Where the first was opened.
     birth: FirstBirth,
     /// Each by the name that was asked for.
@@ -99,7 +149,7 @@ impl<A: Interface> Opened<A> {
     }
 
     /// The driver that was opened when these names were asked for before, or what `open` opens now.
-    pub(in crate::backend) fn find_or_open(
+    fn find_or_open(
         &self,
         names: &[&OsStr],
         open: impl FnOnce() -> Result<A>,

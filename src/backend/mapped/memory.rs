@@ -12,6 +12,7 @@ use super::calls::Interface;
 use super::context::Context;
 use super::home::Home;
 use super::lock;
+use super::pool::{Pool, serves};
 use super::stream::Stream;
 use crate::backend::lease::{DeviceBuffer, Lease, Plain, Readback};
 use crate::core::error::{Error, ErrorCode, Result};
@@ -22,7 +23,6 @@ use core::cell::Cell;
 use core::fmt;
 use core::ops::Range;
 use core::ptr;
-use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
 /// What a block is rounded up to.
@@ -40,14 +40,14 @@ pub struct DeviceMemory<A: Interface> {
 }
 
 #[derive(Clone, Copy)]
-struct Block {
+pub(super) struct Block {
     address: u64,
     bytes: usize,
 }
 
 /// The marks behind the last uses, one for each slot at most: that of a larger number speaks for it.
 #[derive(Default)]
-struct Uses(Vec<OwnedDescriptor>);
+pub(super) struct Uses(Vec<OwnedDescriptor>);
 
 impl Uses {
     fn add(&mut self, used: OwnedDescriptor) {
@@ -65,47 +65,31 @@ impl Uses {
     }
 }
 
-/// The blocks of one context.
-#[derive(Default)]
-pub(super) struct MemoryPool {
-    free: Mutex<Vec<(Block, Uses)>>,
-    in_use: AtomicUsize,
-}
+/// The blocks of one context, each with its last uses.
+pub(super) type MemoryPool = Pool<(Block, Uses)>;
 
 impl MemoryPool {
-    fn take(&self, bytes: usize) -> Option<Block> {
-        let mut free = lock(&self.free);
-        let fits = |block: &Block| (bytes..=bytes.saturating_mul(2)).contains(&block.bytes);
-        let at = free.iter().position(|(block, uses)| fits(block) && uses.are_over())?;
-        Some(free.swap_remove(at).0)
-    }
-
-    /// How many blocks there are.
-    pub(super) fn count(&self) -> usize {
-        // In this order: a block that is not in use any more is in the list.
-        let in_use = self.in_use.load(Ordering::Acquire);
-        in_use + lock(&self.free).len()
-    }
-
     /// Frees what nobody uses. Returns how many blocks were freed, and how many the driver did not
     /// free.
     ///
     /// # Safety
     ///
     /// The context has settled since the last use of a free block was queued.
-    pub(super) unsafe fn free_unused<A: Interface>(&self, home: &Home<A>) -> (usize, usize) {
-        let unused = core::mem::take(&mut *lock(&self.free));
-        let mut freed = 0;
-        for (block, _) in &unused {
+    pub(super) unsafe fn free_memory<A: Interface>(&self, home: &Home<A>) -> (usize, usize) {
+        self.free_unused(|(block, _)| {
             let free = |api: &A| {
                 // SAFETY: from `allocate_device` of this context, taken out of the list, so freed once;
                 // its owner is gone, and the device does not use it, by this function's contract.
                 unsafe { api.free_device(block.address) }
             };
-            freed += usize::from(home.counted(home.within("free device memory", free)));
-        }
-        (freed, unused.len() - freed)
+            home.counted(home.within("free device memory", free))
+        })
     }
+}
+
+/// The place of a block that serves for `bytes` and whose uses are over.
+fn unused(free: &[(Block, Uses)], bytes: usize) -> Option<usize> {
+    free.iter().position(|(block, uses)| serves(block.bytes, bytes) && uses.are_over())
 }
 
 impl<A: Interface> DeviceMemory<A> {
@@ -114,15 +98,15 @@ impl<A: Interface> DeviceMemory<A> {
             let what = alloc::format!("device memory of {bytes} bytes");
             Error::new(ErrorCode::Unsupported, [what.as_str(), "too large"])
         })?;
-        let block = match context.memory.take(rounded) {
-            Some(block) => block,
+        let block = match context.memory.take(|free| unused(free, rounded)) {
+            Some((block, _)) => block,
             None => {
                 let allocate = |api: &A| api.allocate_device(rounded);
                 let address = context.home.within("device memory", allocate)?;
                 Block { address, bytes: rounded }
             }
         };
-        context.memory.in_use.fetch_add(1, Ordering::AcqRel);
+        context.memory.used();
         Ok(DeviceMemory { block, bytes, context, uses: Mutex::default() })
     }
 
@@ -286,10 +270,7 @@ impl<A: Interface> Drop for DeviceMemory<A> {
             return;
         }
         let uses = core::mem::take(&mut *lock(&self.uses));
-        let memory = &self.context.memory;
-        lock(&memory.free).push((self.block, uses));
-        // Behind the push: a close that sees it unused finds it in the list.
-        memory.in_use.fetch_sub(1, Ordering::AcqRel);
+        self.context.memory.give_back((self.block, uses));
     }
 }
 

@@ -26,6 +26,7 @@ mod library;
 mod memory;
 mod page;
 mod pinned;
+mod pool;
 mod probe;
 mod store;
 mod stream;

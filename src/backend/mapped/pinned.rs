@@ -6,15 +6,13 @@
 use super::calls::{Interface, Mapping};
 use super::context::Context;
 use super::home::Home;
-use super::lock;
 use super::page::PAGE_BYTES;
+use super::pool::{Pool, serves};
 use crate::backend::lease::DeviceBuffer;
 use crate::core::error::{Error, ErrorCode, Result};
-use alloc::{sync::Arc, vec::Vec};
+use alloc::sync::Arc;
 use core::fmt;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Mutex;
 
 /// Page-locked host memory that the device can access: what asynchronous copies need.
 ///
@@ -30,7 +28,7 @@ pub struct PinnedBuffer<A: Interface> {
 
 /// Memory of the driver's, whole pages of it.
 #[derive(Clone, Copy)]
-struct Block {
+pub(super) struct Block {
     mapping: Mapping,
     bytes: usize,
 }
@@ -40,49 +38,30 @@ unsafe impl Send for Block {}
 // SAFETY: as for `Send`: access goes through the references that the owner's borrow allows.
 unsafe impl Sync for Block {}
 
-#[derive(Default)]
-pub(super) struct PinnedPool {
-    free: Mutex<Vec<Block>>,
-    in_use: AtomicUsize,
-}
+/// The buffers' blocks of one context.
+pub(super) type PinnedPool = Pool<Block>;
 
 impl PinnedPool {
-    /// A free block of `bytes` or a little more.
-    fn take(&self, bytes: usize) -> Option<Block> {
-        let mut free = lock(&self.free);
-        let fits = |block: &Block| (bytes..=bytes.saturating_mul(2)).contains(&block.bytes);
-        let (at, _) = free
-            .iter()
-            .enumerate()
-            .filter(|(_, block)| fits(block))
-            .min_by_key(|(_, block)| block.bytes)?;
-        Some(free.swap_remove(at))
-    }
-
-    /// How many blocks there are.
-    pub(super) fn count(&self) -> usize {
-        // In this order: a block that is not in use any more is in the list.
-        let in_use = self.in_use.load(Ordering::Acquire);
-        in_use + lock(&self.free).len()
-    }
-
     /// Frees what nobody uses. Returns how many blocks were freed, and how many the driver did not
     /// free: they are leaked.
     ///
     /// # Safety
     ///
     /// The context has settled since the last use of a free block was queued.
-    pub(super) unsafe fn free_unused<A: Interface>(&self, home: &Home<A>) -> (usize, usize) {
-        let unused = core::mem::take(&mut *lock(&self.free));
-        let mut freed = 0;
-        for block in &unused {
+    pub(super) unsafe fn free_pinned<A: Interface>(&self, home: &Home<A>) -> (usize, usize) {
+        self.free_unused(|block| {
             // SAFETY: from `allocate` of this context, taken out of the list, so freed once; its
             // buffer is gone, and the device does not use it, by this function's contract.
             let result = home.within("free a buffer", |api| unsafe { api.free(block.mapping) });
-            freed += usize::from(home.counted(result));
-        }
-        (freed, unused.len() - freed)
+            home.counted(result)
+        })
     }
+}
+
+/// The place of the smallest block that serves for `bytes`.
+fn smallest(free: &[Block], bytes: usize) -> Option<usize> {
+    let fits = free.iter().enumerate().filter(|(_, block)| serves(block.bytes, bytes));
+    fits.min_by_key(|(_, block)| block.bytes).map(|(at, _)| at)
 }
 
 impl<A: Interface> PinnedBuffer<A> {
@@ -91,7 +70,7 @@ impl<A: Interface> PinnedBuffer<A> {
             let what = alloc::format!("a pinned buffer of {bytes} bytes");
             Error::new(ErrorCode::Unsupported, [what.as_str(), "too large"])
         })?;
-        let block = match context.pinned.take(rounded) {
+        let block = match context.pinned.take(|free| smallest(free, rounded)) {
             Some(block) => block,
             None => {
                 let mapping = context.home.within("pinned", |api| api.allocate(rounded))?;
@@ -100,7 +79,7 @@ impl<A: Interface> PinnedBuffer<A> {
                 Block { mapping, bytes: rounded }
             }
         };
-        context.pinned.in_use.fetch_add(1, Ordering::AcqRel);
+        context.pinned.used();
         Ok(PinnedBuffer { block, bytes, context })
     }
 
@@ -131,10 +110,7 @@ impl<A: Interface> Drop for PinnedBuffer<A> {
             // The lock may be held by a thread that this process does not have.
             return;
         }
-        let pinned = &self.context.pinned;
-        lock(&pinned.free).push(self.block);
-        // Behind the push: a close that sees it unused finds it in the list.
-        pinned.in_use.fetch_sub(1, Ordering::AcqRel);
+        self.context.pinned.give_back(self.block);
     }
 }
 

@@ -23,7 +23,7 @@ use crate::core::doorbell::Doorbell;
 use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::line::{SharedLine, Slot};
 use crate::core::pool::SlotLease;
-use crate::core::port::DeviceStream;
+use crate::core::port::{DeviceStream, forward_stream};
 use alloc::{boxed::Box, collections::VecDeque, sync::Arc};
 use core::any::Any;
 use core::fmt;
@@ -451,39 +451,7 @@ impl<A: Interface> Drop for Stream<A> {
     }
 }
 
-impl<A: Interface> DeviceStream for Stream<A> {
-    fn line(&self) -> &SharedLine {
-        self.core.line()
-    }
-
-    fn slot(&self) -> Slot {
-        self.core.slot()
-    }
-
-    fn query(&self) -> Result<bool> {
-        self.core.query()
-    }
-
-    fn synchronize(&self) -> Result<()> {
-        self.core.synchronize()
-    }
-
-    fn check_poll(&self) -> Result<()> {
-        self.core.check_poll()
-    }
-
-    fn mark(&self) -> Result<u64> {
-        self.core.mark()
-    }
-
-    fn query_mark(&self, number: u64) -> Result<bool> {
-        self.core.query_mark(number)
-    }
-
-    fn synchronize_mark(&self, number: u64) -> Result<()> {
-        self.core.synchronize_mark(number)
-    }
-}
+forward_stream!(self: impl[A: Interface] Stream<A> => self.core);
 
 impl<A: Interface> fmt::Debug for Stream<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

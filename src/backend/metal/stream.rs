@@ -10,7 +10,7 @@ use crate::core::doorbell::Doorbell;
 use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::line::{SharedLine, Slot};
 use crate::core::pool::SlotLease;
-use crate::core::port::DeviceStream;
+use crate::core::port::{DeviceStream, forward_stream};
 use crate::fork::Own;
 use alloc::sync::Arc;
 use block2::RcBlock;
@@ -377,35 +377,7 @@ impl Drop for StreamCore {
     }
 }
 
-impl DeviceStream for MetalStream {
-    fn line(&self) -> &SharedLine {
-        self.0.line()
-    }
-
-    fn slot(&self) -> Slot {
-        self.0.slot()
-    }
-
-    fn query(&self) -> Result<bool> {
-        self.0.query()
-    }
-
-    fn synchronize(&self) -> Result<()> {
-        self.0.synchronize()
-    }
-
-    fn mark(&self) -> Result<u64> {
-        self.0.mark()
-    }
-
-    fn query_mark(&self, number: u64) -> Result<bool> {
-        self.0.query_mark(number)
-    }
-
-    fn synchronize_mark(&self, number: u64) -> Result<()> {
-        self.0.synchronize_mark(number)
-    }
-}
+forward_stream!(self: impl[] MetalStream => self.0);
 
 impl fmt::Debug for MetalStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

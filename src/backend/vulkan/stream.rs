@@ -6,8 +6,7 @@ use super::record::Recorder;
 use super::status;
 use super::submission::Submission;
 use crate::core::error::{Error, Result};
-use crate::core::line::{SharedLine, Slot};
-use crate::core::port::DeviceStream;
+use crate::core::port::{DeviceStream, forward_stream};
 use crate::core::time::MonoNs;
 use alloc::sync::Arc;
 use core::fmt;
@@ -208,35 +207,7 @@ impl VulkanStream {
     }
 }
 
-impl DeviceStream for VulkanStream {
-    fn line(&self) -> &SharedLine {
-        self.core.line()
-    }
-
-    fn slot(&self) -> Slot {
-        self.core.slot()
-    }
-
-    fn query(&self) -> Result<bool> {
-        self.core.query()
-    }
-
-    fn synchronize(&self) -> Result<()> {
-        self.core.synchronize()
-    }
-
-    fn mark(&self) -> Result<u64> {
-        self.core.mark()
-    }
-
-    fn query_mark(&self, number: u64) -> Result<bool> {
-        self.core.query_mark(number)
-    }
-
-    fn synchronize_mark(&self, number: u64) -> Result<()> {
-        self.core.synchronize_mark(number)
-    }
-}
+forward_stream!(self: impl[] VulkanStream => self.core);
 
 impl fmt::Debug for VulkanStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -16,6 +16,8 @@ pub use on_reactor::ReactorPort;
 pub use on_thread::ThreadPort;
 pub use point::Ticket;
 pub use stream::DeviceStream;
+#[allow(unused_imports, reason = "whose backends are there, the features say")]
+pub(crate) use stream::forward_stream;
 pub use wait::{End, WaitError, Waited, wait, wait_until};
 
 use super::time::DurNs;

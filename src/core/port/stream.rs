@@ -68,42 +68,48 @@ pub trait DeviceStream {
     fn synchronize_mark(&self, number: u64) -> Result<()>;
 }
 
-macro_rules! forward {
-    ($($pointer:ty),*) => {$(
-        impl<S: DeviceStream + ?Sized> DeviceStream for $pointer {
-            fn line(&self) -> &SharedLine {
-                (**self).line()
+/// Makes a stream of what holds one: every method is that of `$inner`, the provided ones too.
+macro_rules! forward_stream {
+    ($self:ident: impl[$($generics:tt)*] $stream:ty => $inner:expr) => {
+        impl<$($generics)*> $crate::core::port::DeviceStream for $stream {
+            fn line(&$self) -> &$crate::core::line::SharedLine {
+                $inner.line()
             }
 
-            fn slot(&self) -> Slot {
-                (**self).slot()
+            fn slot(&$self) -> $crate::core::line::Slot {
+                $inner.slot()
             }
 
-            fn query(&self) -> Result<bool> {
-                (**self).query()
+            fn query(&$self) -> $crate::core::error::Result<bool> {
+                $inner.query()
             }
 
-            fn synchronize(&self) -> Result<()> {
-                (**self).synchronize()
+            fn synchronize(&$self) -> $crate::core::error::Result<()> {
+                $inner.synchronize()
             }
 
-            fn check_poll(&self) -> Result<()> {
-                (**self).check_poll()
+            fn check_poll(&$self) -> $crate::core::error::Result<()> {
+                $inner.check_poll()
             }
 
-            fn mark(&self) -> Result<u64> {
-                (**self).mark()
+            fn mark(&$self) -> $crate::core::error::Result<u64> {
+                $inner.mark()
             }
 
-            fn query_mark(&self, number: u64) -> Result<bool> {
-                (**self).query_mark(number)
+            fn query_mark(&$self, number: u64) -> $crate::core::error::Result<bool> {
+                $inner.query_mark(number)
             }
 
-            fn synchronize_mark(&self, number: u64) -> Result<()> {
-                (**self).synchronize_mark(number)
+            fn synchronize_mark(&$self, number: u64) -> $crate::core::error::Result<()> {
+                $inner.synchronize_mark(number)
             }
         }
-    )*};
+    };
 }
+#[allow(unused_imports, reason = "whose backends are there, the features say")]
+pub(crate) use forward_stream;
 
-forward!(&S, Box<S>, Rc<S>, Arc<S>);
+forward_stream!(self: impl[S: DeviceStream + ?Sized] &S => (**self));
+forward_stream!(self: impl[S: DeviceStream + ?Sized] Box<S> => (**self));
+forward_stream!(self: impl[S: DeviceStream + ?Sized] Rc<S> => (**self));
+forward_stream!(self: impl[S: DeviceStream + ?Sized] Arc<S> => (**self));

@@ -1,20 +1,23 @@
 //! What the tests of the backends share: each test opens a test driver of its own, under a path of its
 //! own, so that it has a process's only copy of the driver's state to itself.
 
-use driver_core::{Control, foreign_call};
-use gpu_async_reactor::backend::cuda::{Cuda, CudaDriver};
-use gpu_async_reactor::backend::hip::{Hip, HipDriver};
+mod cuda;
+mod hip;
+mod watchdog;
+
+pub use cuda::OfCuda;
+pub use hip::OfHip;
+pub use watchdog::Watchdog;
+
+use driver_core::Control;
 use gpu_async_reactor::backend::mapped::{Device, Driver, Interface, Stream, StreamHandle};
 use gpu_async_reactor::host::{StdClock, StdIdle};
 use gpu_async_reactor::{
     CompletionPort, DeviceStream, Error, ReactorPort, Result, ThreadPort, WaitPlan, Waited,
     reached, run_inline, wait,
 };
-use libloading::Library;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::thread;
 
 /// A vendor's interface, as the tests need it.
 pub trait Vendor: Sized {
@@ -32,7 +35,10 @@ pub trait Vendor: Sized {
     /// # Errors
     ///
     /// Those of the backend.
-    fn load(path: &Path) -> Result<Driver<Self::Interface>>;
+    fn load(path: &Path) -> Result<Driver<Self::Interface>> {
+        // SAFETY: the test driver has the vendor's interface.
+        unsafe { Driver::load_from(path) }
+    }
 
     /// Device `ordinal`.
     ///
@@ -111,249 +117,6 @@ pub enum Call {
     SynchronizeEvent,
     /// The first call of those that make a context current.
     Enter,
-}
-
-/// NVIDIA.
-pub struct OfCuda;
-
-impl Vendor for OfCuda {
-    type Interface = Cuda;
-    const LIBRARY: &'static str = "cuda_driver";
-    const FAULT: (i32, &'static str) = (700, "CUDA_ERROR_ILLEGAL_ADDRESS");
-    const REQUIRED: &'static [&'static str] = &[
-        "cuInit",
-        "cuDriverGetVersion",
-        "cuGetErrorName",
-        "cuDeviceGetCount",
-        "cuDeviceGet",
-        "cuDeviceGetName",
-        "cuDeviceGetAttribute",
-        "cuDevicePrimaryCtxRetain",
-        "cuDevicePrimaryCtxRelease_v2",
-        "cuCtxGetCurrent",
-        "cuCtxPushCurrent_v2",
-        "cuCtxPopCurrent_v2",
-        "cuCtxGetDevice",
-        "cuCtxSynchronize",
-        "cuThreadExchangeStreamCaptureMode",
-        "cuMemHostAlloc",
-        "cuMemHostGetDevicePointer_v2",
-        "cuMemFreeHost",
-        "cuMemAlloc_v2",
-        "cuMemFree_v2",
-        "cuMemcpyDtoHAsync_v2",
-        "cuMemcpyHtoDAsync_v2",
-        "cuMemsetD8Async",
-        "cuStreamCreate",
-        "cuStreamDestroy_v2",
-        "cuStreamGetCtx",
-        "cuStreamIsCapturing",
-        "cuStreamQuery",
-        "cuStreamSynchronize",
-        "cuEventCreate",
-        "cuEventDestroy_v2",
-        "cuEventRecord",
-        "cuEventQuery",
-        "cuEventSynchronize",
-        "cuLaunchHostFunc",
-    ];
-
-    fn load(path: &Path) -> Result<CudaDriver> {
-        // SAFETY: the test driver has the vendor's interface.
-        unsafe { CudaDriver::load_from(path) }
-    }
-
-    fn device(driver: &CudaDriver, ordinal: u32) -> Result<Device<Cuda>> {
-        driver.device(ordinal)
-    }
-
-    fn entry(call: Call) -> &'static str {
-        match call {
-            Call::Settle => "cuCtxSynchronize",
-            Call::Free => "cuMemFreeHost",
-            Call::QueryStream => "cuStreamQuery",
-            Call::QueryEvent => "cuEventQuery",
-            Call::Store => "cuStreamBatchMemOp_v2",
-            Call::Launch => "cuLaunchHostFunc",
-            Call::CreateStream => "cuStreamCreate",
-            Call::Allocate => "cuMemHostAlloc",
-            Call::Record => "cuEventRecord",
-            Call::SynchronizeEvent => "cuEventSynchronize",
-            Call::Enter => "cuCtxGetCurrent",
-        }
-    }
-
-    const PREFIX: &'static str = "cu";
-
-    fn device_memory(control: &Control, bytes: usize) -> u64 {
-        // It goes with its context, so that somebody must hold that.
-        let (mut context, mut address) = (0u64, 0u64);
-        let retained = foreign_call!(control.entry_points(), cuDevicePrimaryCtxRetain(
-            &raw mut context => *mut u64, 0 => i32) -> i32);
-        assert_eq!(retained, 0);
-        in_primary(
-            control,
-            |library| foreign_call!(library, cuMemAlloc_v2(&raw mut address => *mut u64, bytes => usize) -> i32),
-        );
-        address
-    }
-
-    fn begin_capture(control: &Control, stream: StreamHandle) {
-        in_primary(
-            control,
-            |library| foreign_call!(library, cuStreamBeginCapture_v2(number_of(stream) => u64, 0 => i32) -> i32),
-        );
-    }
-
-    fn end_capture(control: &Control, stream: StreamHandle) -> bool {
-        let mut graph = 0u64;
-        in_primary(control, |library| {
-            foreign_call!(library, cuStreamEndCapture(
-                number_of(stream) => u64, &raw mut graph => *mut u64) -> i32)
-        });
-        graph != 0
-    }
-
-    fn blocking_stream(control: &Control) -> StreamHandle {
-        let mut stream = 0u64;
-        in_primary(
-            control,
-            |library| foreign_call!(library, cuStreamCreate(&raw mut stream => *mut u64, 0 => u32) -> i32),
-        );
-        handle_of(stream)
-    }
-
-    fn go_elsewhere(control: &Control) {
-        // No context is current to a new thread.
-        let set = foreign_call!(control.entry_points(), cuCtxSetCurrent(0 => u64) -> i32);
-        assert_eq!(set, 0);
-    }
-
-    fn fill(control: &Control, stream: StreamHandle, to: u64, value: u8, bytes: usize) {
-        in_primary(control, |library| {
-            foreign_call!(library, cuMemsetD8Async(
-                to => u64, value => u8, bytes => usize, number_of(stream) => u64) -> i32)
-        });
-    }
-}
-
-/// Makes a call of CUDA's driver in the primary context of device 0.
-fn in_primary(control: &Control, call: impl FnOnce(&Library) -> i32) {
-    let library = control.entry_points();
-    let mut context = 0u64;
-    let retained = foreign_call!(library, cuDevicePrimaryCtxRetain(
-        &raw mut context => *mut u64, 0 => i32) -> i32);
-    let pushed = foreign_call!(library, cuCtxPushCurrent_v2(context => u64) -> i32);
-    let called = call(library);
-    let popped = foreign_call!(library, cuCtxPopCurrent_v2(&raw mut context => *mut u64) -> i32);
-    let released = foreign_call!(library, cuDevicePrimaryCtxRelease_v2(0 => i32) -> i32);
-    assert_eq!([retained, pushed, called, popped, released], [0; 5]);
-}
-
-/// AMD.
-pub struct OfHip;
-
-impl Vendor for OfHip {
-    type Interface = Hip;
-    const LIBRARY: &'static str = "hip_driver";
-    const FAULT: (i32, &'static str) = (700, "hipErrorIllegalAddress");
-    const REQUIRED: &'static [&'static str] = &[
-        "hipInit",
-        "hipRuntimeGetVersion",
-        "hipGetErrorName",
-        "hipGetDeviceCount",
-        "hipGetDevice",
-        "hipSetDevice",
-        "hipDeviceGetAttribute",
-        "hipDeviceSynchronize",
-        "hipThreadExchangeStreamCaptureMode",
-        "hipHostMalloc",
-        "hipHostGetDevicePointer",
-        "hipHostFree",
-        "hipMalloc",
-        "hipFree",
-        "hipMemcpyDtoHAsync",
-        "hipMemcpyHtoDAsync",
-        "hipMemsetAsync",
-        "hipStreamCreateWithFlags",
-        "hipStreamDestroy",
-        "hipStreamIsCapturing",
-        "hipStreamQuery",
-        "hipStreamSynchronize",
-        "hipEventCreateWithFlags",
-        "hipEventDestroy",
-        "hipEventRecord",
-        "hipEventQuery",
-        "hipEventSynchronize",
-    ];
-
-    fn load(path: &Path) -> Result<HipDriver> {
-        // SAFETY: the test driver has the vendor's interface.
-        unsafe { HipDriver::load_from(path) }
-    }
-
-    fn device(driver: &HipDriver, ordinal: u32) -> Result<Device<Hip>> {
-        driver.device(ordinal)
-    }
-
-    fn entry(call: Call) -> &'static str {
-        match call {
-            Call::Settle => "hipDeviceSynchronize",
-            Call::Free => "hipHostFree",
-            Call::QueryStream => "hipStreamQuery",
-            Call::QueryEvent => "hipEventQuery",
-            Call::Store => "hipStreamWriteValue64",
-            Call::Launch => "hipLaunchHostFunc",
-            Call::CreateStream => "hipStreamCreateWithFlags",
-            Call::Allocate => "hipHostMalloc",
-            Call::Record => "hipEventRecord",
-            Call::SynchronizeEvent => "hipEventSynchronize",
-            Call::Enter => "hipGetDevice",
-        }
-    }
-
-    const PREFIX: &'static str = "hip";
-
-    fn device_memory(control: &Control, bytes: usize) -> u64 {
-        let mut address = 0u64;
-        let allocated = foreign_call!(control.entry_points(), hipMalloc(
-            &raw mut address => *mut u64, bytes => usize) -> i32);
-        assert_eq!(allocated, 0);
-        address
-    }
-
-    fn begin_capture(control: &Control, stream: StreamHandle) {
-        let begun = foreign_call!(control.entry_points(), hipStreamBeginCapture(
-            number_of(stream) => u64, 0 => i32) -> i32);
-        assert_eq!(begun, 0);
-    }
-
-    fn end_capture(control: &Control, stream: StreamHandle) -> bool {
-        let mut graph = 0u64;
-        let ended = foreign_call!(control.entry_points(), hipStreamEndCapture(
-            number_of(stream) => u64, &raw mut graph => *mut u64) -> i32);
-        ended == 0 && graph != 0
-    }
-
-    fn blocking_stream(control: &Control) -> StreamHandle {
-        let mut stream = 0u64;
-        let made = foreign_call!(control.entry_points(), hipStreamCreateWithFlags(
-            &raw mut stream => *mut u64, 0 => u32) -> i32);
-        assert_eq!(made, 0);
-        handle_of(stream)
-    }
-
-    fn go_elsewhere(control: &Control) {
-        control.devices(2);
-        let set = foreign_call!(control.entry_points(), hipSetDevice(1 => i32) -> i32);
-        assert_eq!(set, 0);
-    }
-
-    fn fill(control: &Control, stream: StreamHandle, to: u64, value: u8, bytes: usize) {
-        let filled = foreign_call!(control.entry_points(), hipMemsetAsync(
-            to => u64, i32::from(value) => i32, bytes => usize, number_of(stream) => u64) -> i32);
-        assert_eq!(filled, 0);
-    }
 }
 
 /// A test driver of one's own, and the backend that has opened it.
@@ -546,55 +309,6 @@ pub fn wait_for(what: impl Fn() -> bool) {
 
 /// A port on a reactor, for tests that name the type.
 pub type OnReactor<'r, 'l, S> = ReactorPort<'r, 'l, S, StdClock>;
-
-/// Ends the test run where a test does not end.
-pub struct Watchdog(Option<mpsc::Sender<()>>, Option<JoinHandle<()>>);
-
-impl Watchdog {
-    /// Watches the test of this thread, for 60 s.
-    ///
-    /// # Panics
-    ///
-    /// Where there is no thread to be had.
-    #[must_use]
-    pub fn new() -> Self {
-        Watchdog::for_s(60)
-    }
-
-    /// The same, for so many seconds.
-    ///
-    /// # Panics
-    ///
-    /// Where there is no thread to be had.
-    #[must_use]
-    pub fn for_s(seconds: u64) -> Self {
-        let test = thread::current().name().unwrap_or("a test").to_string();
-        let (alive, dropped) = mpsc::channel::<()>();
-        let watching = thread::spawn(move || {
-            let waited = dropped.recv_timeout(Duration::from_secs(seconds));
-            if waited == Err(mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("{test} hangs: not over after {seconds} s");
-                std::process::exit(101);
-            }
-        });
-        Watchdog(Some(alive), Some(watching))
-    }
-}
-
-impl Default for Watchdog {
-    fn default() -> Self {
-        Watchdog::new()
-    }
-}
-
-impl Drop for Watchdog {
-    fn drop(&mut self) {
-        drop(self.0.take());
-        if let Some(watching) = self.1.take() {
-            watching.join().expect("the watchdog sees its end");
-        }
-    }
-}
 
 /// One test for each vendor: `for_each_vendor! { name; ... }` of functions `fn name<V: Vendor>()`.
 #[macro_export]

@@ -1,7 +1,6 @@
 //! What is NVIDIA's own about the device.
 
-use crate::status;
-use driver_core::{Driver, Rules};
+use driver_core::{Driver, Refusal, Rules};
 
 /// Attributes by their numbers in `CUdevice_attribute`.
 pub mod attribute {
@@ -23,7 +22,7 @@ pub mod attribute {
 
 static RULES: Rules = Rules {
     entries: ENTRIES,
-    code: status::code,
+    code: Refusal::code,
     attributes: &[
         // COMPUTE_MODE: default.
         (20, 0),

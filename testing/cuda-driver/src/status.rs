@@ -1,36 +1,8 @@
 //! Status codes: `CUresult` of `cuda.h`.
 
-use driver_core::Refusal;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
-
-/// The code of a refusal.
-pub(crate) fn code(refusal: Refusal) -> i32 {
-    match refusal {
-        Refusal::InvalidValue => 1,
-        Refusal::OutOfMemory => 2,
-        Refusal::NotInitialized => 3,
-        Refusal::NoDevice => 100,
-        Refusal::InvalidDevice => 101,
-        Refusal::InvalidContext => 201,
-        Refusal::InvalidHandle => 400,
-        Refusal::IllegalState => 401,
-        Refusal::NotReady => 600,
-        Refusal::ContextDestroyed => 709,
-        Refusal::NotPermitted => 800,
-        Refusal::NotSupported => 801,
-        Refusal::CaptureUnsupported => 900,
-        Refusal::CaptureInvalidated => 901,
-        Refusal::CaptureMerge => 902,
-        Refusal::CaptureUnmatched => 903,
-        Refusal::CaptureIsolation => 905,
-        Refusal::CaptureImplicit => 906,
-        Refusal::CapturedEvent => 907,
-        Refusal::CaptureWrongThread => 908,
-        Refusal::Code(code) => code,
-    }
-}
 
 /// A code's name and a text for people: the words of the name.
 pub(crate) fn text(code: i32) -> Option<(&'static CStr, &'static CStr)> {

@@ -47,5 +47,36 @@ pub enum Refusal {
     Code(i32),
 }
 
+impl Refusal {
+    /// Its number, which the vendors share: `CUresult` of `cuda.h`, and all but
+    /// [`NotPermitted`](Self::NotPermitted) are those of `hipError_t` too.
+    #[must_use]
+    pub fn code(self) -> i32 {
+        match self {
+            Refusal::InvalidValue => 1,
+            Refusal::OutOfMemory => 2,
+            Refusal::NotInitialized => 3,
+            Refusal::NoDevice => 100,
+            Refusal::InvalidDevice => 101,
+            Refusal::InvalidContext => 201,
+            Refusal::InvalidHandle => 400,
+            Refusal::IllegalState => 401,
+            Refusal::NotReady => 600,
+            Refusal::ContextDestroyed => 709,
+            Refusal::NotPermitted => 800,
+            Refusal::NotSupported => 801,
+            Refusal::CaptureUnsupported => 900,
+            Refusal::CaptureInvalidated => 901,
+            Refusal::CaptureMerge => 902,
+            Refusal::CaptureUnmatched => 903,
+            Refusal::CaptureIsolation => 905,
+            Refusal::CaptureImplicit => 906,
+            Refusal::CapturedEvent => 907,
+            Refusal::CaptureWrongThread => 908,
+            Refusal::Code(code) => code,
+        }
+    }
+}
+
 /// What an entry point answers.
 pub type Outcome<T = ()> = Result<T, Refusal>;

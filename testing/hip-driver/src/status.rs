@@ -8,28 +8,9 @@ use std::sync::OnceLock;
 /// The code of a refusal.
 pub(crate) fn code(refusal: Refusal) -> i32 {
     match refusal {
-        Refusal::InvalidValue => 1,
-        Refusal::OutOfMemory => 2,
-        Refusal::NotInitialized => 3,
-        Refusal::NoDevice => 100,
-        Refusal::InvalidDevice => 101,
-        Refusal::InvalidContext => 201,
-        Refusal::InvalidHandle => 400,
-        Refusal::IllegalState => 401,
-        Refusal::NotReady => 600,
-        Refusal::ContextDestroyed => 709,
         // The vendor has no code for this, nor the rule.
         Refusal::NotPermitted => UNKNOWN,
-        Refusal::NotSupported => 801,
-        Refusal::CaptureUnsupported => 900,
-        Refusal::CaptureInvalidated => 901,
-        Refusal::CaptureMerge => 902,
-        Refusal::CaptureUnmatched => 903,
-        Refusal::CaptureIsolation => 905,
-        Refusal::CaptureImplicit => 906,
-        Refusal::CapturedEvent => 907,
-        Refusal::CaptureWrongThread => 908,
-        Refusal::Code(code) => code,
+        refusal => refusal.code(),
     }
 }
 

@@ -12,6 +12,8 @@ extern crate std;
 #[cfg(all(feature = "std", target_has_atomic = "64"))]
 pub mod backend;
 #[cfg(target_has_atomic = "64")]
+mod contain;
+#[cfg(target_has_atomic = "64")]
 mod core;
 #[cfg(all(feature = "std", target_has_atomic = "64"))]
 mod fork;
@@ -43,8 +45,8 @@ where_a_word_is_atomic! {
     };
     pub use crate::core::pool::{DRAIN_LOOKS, SlotLease, SlotPool, SlotStats};
     pub use crate::core::port::{
-        CompletionPort, DeviceStream, End, ReactorPort, ThreadPort, Ticket, WaitError, Waited,
-        run_inline, wait, wait_until,
+        CompletionPort, DeviceStream, End, ReactorPort, SpinEnd, Spun, ThreadPort, Ticket, WaitError,
+        Waited, run_inline, wait, wait_until,
     };
     pub use crate::core::reactor::{Alarmed, Reactor, Ready, Turn};
     pub use crate::core::setting::{

@@ -19,7 +19,7 @@
 //! is seen by the look that follows. There is no third place.
 
 use super::line::{CompletionLine, LINE_WORDS, SharedLine, Slot};
-use super::sync::{AtomicU64, Ordering};
+use super::sync::{AtomicU64, Ordering, fence};
 use alloc::sync::Arc;
 use core::fmt;
 
@@ -32,6 +32,8 @@ struct Inner {
     /// The number that a device stores next. Not on the line: a device writes whole words there.
     next_number: AtomicU64,
     next_slot: AtomicU64,
+    /// How many of the rings of word 0 were made for a wake alone, with no store before them.
+    wakes: AtomicU64,
 }
 
 /// The words of a doorbell as they were at one time.
@@ -52,6 +54,7 @@ impl Doorbell {
             line,
             next_number: AtomicU64::new(1),
             next_slot: AtomicU64::new(0),
+            wakes: AtomicU64::new(0),
         }))
     }
 
@@ -59,6 +62,23 @@ impl Doorbell {
     #[inline]
     pub fn ring(&self) {
         self.line().words[0].fetch_add(1, Ordering::Release);
+    }
+
+    /// Rings from the host to end an idle although no slot was stored into: an executor's wake.
+    /// [`wakes`](Self::wakes) is counted up after the ring, so that the count never runs ahead of
+    /// what word 0 shows.
+    #[inline]
+    pub(crate) fn ring_for_wake(&self) {
+        self.ring();
+        self.0.wakes.fetch_add(1, Ordering::Release);
+    }
+
+    /// How many rings were made for a wake alone. Read before a snapshot it counts at most what
+    /// word 0 of the snapshot shows: a reader that finds both moved by the same number knows that
+    /// no store was rung for by the host.
+    #[inline]
+    pub(crate) fn wakes(&self) -> u64 {
+        self.0.wakes.load(Ordering::Acquire)
     }
 
     /// The line, for a device to store into and a monitor to watch.
@@ -89,16 +109,20 @@ impl Doorbell {
         Slot::ALL[index]
     }
 
-    /// The words now, each by an acquire load.
+    /// The words now: relaxed loads and one acquire fence after them, which orders like acquire
+    /// loads and leaves the loads free to overlap.
     #[inline]
     #[must_use]
     pub fn snapshot(&self) -> DoorbellSnapshot {
         // The line is asked for once: it is reached through a vtable.
         let line = self.line();
-        core::array::from_fn(|index| line.words[index].load(Ordering::Acquire))
+        let snapshot = core::array::from_fn(|index| line.words[index].load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        snapshot
     }
 
-    /// Whether any word differs from `snapshot`: at most eight acquire loads of one cache line.
+    /// Whether any word differs from `snapshot`: eight loads of one cache line, and an acquire
+    /// fence if one does.
     #[inline]
     #[must_use]
     pub fn changed_since(&self, snapshot: &DoorbellSnapshot) -> bool {
@@ -112,10 +136,18 @@ impl Doorbell {
     }
 }
 
-/// Whether a word of `line` differs from `snapshot`.
+/// Whether a word of `line` differs from `snapshot`. What was stored before the ring that changed
+/// it is visible then.
 #[inline]
 pub(crate) fn line_differs(line: &CompletionLine, snapshot: &DoorbellSnapshot) -> bool {
-    line.words.iter().zip(snapshot).any(|(word, seen)| word.load(Ordering::Acquire) != *seen)
+    let words = line.words.iter().zip(snapshot);
+    let differs = words
+        .fold(0, |differs, (word, seen)| differs | (word.load(Ordering::Relaxed) ^ *seen))
+        != 0;
+    if differs {
+        fence(Ordering::Acquire);
+    }
+    differs
 }
 
 impl Default for Doorbell {

@@ -23,6 +23,19 @@ pub trait Idle {
         bound: DurNs,
     ) -> bool;
 
+    /// Spins until `ready(line)` holds or `bound` has passed: like [`park_line`](Self::park_line), in a
+    /// pause loop that gives the core to nobody else, for waits by a `spin` plan. It ends early for
+    /// the same reasons, and brings I/O on as a park does.
+    /// Default: [`park_line`](Self::park_line).
+    fn spin_line<R: Fn(&CompletionLine) -> bool>(
+        &mut self,
+        line: &CompletionLine,
+        ready: R,
+        bound: DurNs,
+    ) -> bool {
+        self.park_line(line, ready, bound)
+    }
+
     /// A waker that ends this thread's sleep or park from any thread, or makes the next one return
     /// at once. It alone decides whether that takes a system call: none where the thread is not
     /// asleep in the kernel. Provided: none, and then a foreign wake is found within the park bound.
@@ -71,6 +84,15 @@ impl<I: Idle + ?Sized> Idle for &mut I {
         bound: DurNs,
     ) -> bool {
         (**self).park_line(line, ready, bound)
+    }
+
+    fn spin_line<R: Fn(&CompletionLine) -> bool>(
+        &mut self,
+        line: &CompletionLine,
+        ready: R,
+        bound: DurNs,
+    ) -> bool {
+        (**self).spin_line(line, ready, bound)
     }
 
     fn unparker(&self) -> Option<Waker> {

@@ -125,6 +125,35 @@ impl Idling {
         }
     }
 
+    /// Spins until `ready`, something that ends it, or `bound`. Returns `ready`.
+    pub(super) fn spin_line<R: Fn(&CompletionLine) -> bool>(
+        &mut self,
+        sleeper: &impl Sleeper,
+        line: &CompletionLine,
+        ready: R,
+        bound: DurNs,
+    ) -> bool {
+        self.interrupt();
+        let end = self.clock.monotonic_ns().after(bound);
+        loop {
+            for _ in 0..LOOKS {
+                if ready(line) {
+                    return true;
+                }
+                if sleeper.take() {
+                    return ready(line);
+                }
+                hint::spin_loop();
+            }
+            if sleeper.look(true) {
+                return ready(line);
+            }
+            if self.clock.monotonic_ns() >= end {
+                return false;
+            }
+        }
+    }
+
     /// When the idleness that a park at `now` is part of began.
     fn idle_since(&self, now: MonoNs) -> MonoNs {
         match self.idleness {

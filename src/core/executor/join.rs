@@ -10,6 +10,7 @@
 //! waker that another thread might use. No table is borrowed while a value or a waker is dropped or
 //! woken.
 
+use crate::contain::contain;
 use crate::core::error::{Error, ErrorCode, Result};
 use alloc::{rc::Rc, vec::Vec};
 use core::cell::{Cell, RefCell};
@@ -36,7 +37,7 @@ struct Entries<T> {
 
 enum Entry<T> {
     Free,
-    Running { place: u32, waiter: Waiter, has_handle: bool },
+    Running { place: u32, waiter: Waiter, has_handle: bool, aborted: bool },
     Finished(Result<T>),
 }
 
@@ -61,7 +62,12 @@ impl<T> JoinTable<T> {
     /// A new running entry, which a handle holds.
     pub(super) fn add(&self) -> u32 {
         let mut table = self.entries.borrow_mut();
-        let entry = Entry::Running { place: NO_PLACE, waiter: Waiter::Nobody, has_handle: true };
+        let entry = Entry::Running {
+            place: NO_PLACE,
+            waiter: Waiter::Nobody,
+            has_handle: true,
+            aborted: false,
+        };
         match table.free.pop() {
             Some(join) => {
                 table.entries[join as usize] = entry;
@@ -110,8 +116,13 @@ impl<T> JoinTable<T> {
     pub(super) fn next_abort(&self) -> Option<u32> {
         loop {
             let join = self.aborts.borrow_mut().pop()?;
-            if let Entry::Running { place, .. } = self.entries.borrow().entries[join as usize] {
-                return Some(place);
+            // The number may belong to a later task by now, which nobody has aborted.
+            if let Entry::Running { place, aborted, .. } =
+                &mut self.entries.borrow_mut().entries[join as usize]
+            {
+                if core::mem::take(aborted) {
+                    return Some(*place);
+                }
             }
         }
     }
@@ -121,7 +132,8 @@ impl<T> JoinTable<T> {
         self.polling.set((core::ptr::null(), NO_PLACE));
     }
 
-    /// The executor is gone: what is running never finishes.
+    /// The executor is gone: what is running never finishes. A waker that panics keeps no other
+    /// handle from resolving.
     pub(super) fn close(&self) {
         let joins = self.entries.borrow().entries.len() as u32;
         for join in 0..joins {
@@ -129,7 +141,7 @@ impl<T> JoinTable<T> {
                 matches!(self.entries.borrow().entries[join as usize], Entry::Running { .. });
             if running {
                 if let Waiter::Other(waker) = self.finish(join, Err(aborted())) {
-                    waker.wake();
+                    contain(|| waker.wake());
                 }
             }
         }
@@ -166,9 +178,13 @@ impl<T> JoinHandle<T> {
     /// finished is left as it is.
     pub fn abort(&self) {
         if let Some((table, join)) = &self.task {
-            if matches!(table.entries.borrow().entries[*join as usize], Entry::Running { .. }) {
-                table.aborts.borrow_mut().push(*join);
-                table.attention.set(true);
+            if let Entry::Running { aborted, .. } =
+                &mut table.entries.borrow_mut().entries[*join as usize]
+            {
+                if !core::mem::replace(aborted, true) {
+                    table.aborts.borrow_mut().push(*join);
+                    table.attention.set(true);
+                }
             }
         }
     }

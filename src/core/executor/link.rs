@@ -172,8 +172,9 @@ impl Link {
                 Err(newer) => head = newer,
             }
         }
-        // Whoever pushed onto a stack that was not empty leaves the telling to who made it so.
-        if head == NONE {
+        // The push onto an empty stack notifies. A later one relies on it, unless the thread idles
+        // already: the first pusher may have been preempted between its push and its `notify`.
+        if head == NONE || self.foreign.state.load(Ordering::Relaxed) == IDLE {
             self.notify();
         }
     }
@@ -182,7 +183,7 @@ impl Link {
     fn notify(&self) {
         if self.foreign.state.swap(NOTIFIED, Ordering::AcqRel) == IDLE {
             if let Some(doorbell) = &self.doorbell {
-                doorbell.ring();
+                doorbell.ring_for_wake();
             }
             if let Some(unparker) = &self.unparker {
                 unparker.wake_by_ref();

@@ -14,6 +14,13 @@
 //! the executor looks at completions and timers, at a pace that keeps the looks cheaper than the
 //! polls.
 //!
+//! # Panics
+//!
+//! A panic of a poll unwinds out of the run, after the task was taken out and its handle given
+//! [`TaskPanicked`](crate::ErrorCode::TaskPanicked). Every other code of the program that the executor
+//! calls (wakers of handles, destructors of futures and of results) is [contained](contain): its panic
+//! is counted in [`RunStats::panics`], and takes no other task, handle or wake along.
+//!
 //! # Costs
 //!
 //! Two allocations a task beside the caller's own box, none for a task in a finished one's place,
@@ -32,8 +39,10 @@ pub use run::RunStats;
 pub use spawner::Spawner;
 pub use yield_now::{YieldNow, yield_now};
 
+use crate::contain::contain;
 use crate::core::error::Result;
 use alloc::{rc::Rc, sync::Arc, vec::Vec};
+use core::cell::Cell;
 use core::fmt;
 use core::task::{Context, Poll, Waker};
 use join::{Waiter, aborted};
@@ -57,6 +66,8 @@ pub struct Executor<F: Future> {
     round: Vec<u32>,
     /// How many places hold a task.
     live: usize,
+    /// Panics of wakers and destructors since the executor was made.
+    contained: Cell<u64>,
 }
 
 struct Place<F: Future> {
@@ -93,10 +104,11 @@ impl<F: Future> Executor<F> {
             link: None,
             round: Vec::new(),
             live: 0,
+            contained: Cell::new(0),
         }
     }
 
-    /// Queues `future` behind what is ready. It is polled once the executor runs.
+    /// Queues `future` after what is ready. It is polled once the executor runs.
     ///
     /// Costs at most two allocations, none where a finished task left its place.
     pub fn spawn(&mut self, future: F) -> JoinHandle<F::Output> {
@@ -133,11 +145,22 @@ impl<F: Future> Executor<F> {
     fn admit_and_abort(&mut self) {
         loop {
             let arrived = self.inbox.arrived.borrow_mut().pop_front();
-            let Some((join, future)) = arrived else { break };
-            self.admit(join, future);
+            if let Some((join, future)) = arrived {
+                self.admit(join, future);
+            } else if let Some(place) = self.inbox.joins.next_abort() {
+                // The drop of the future may spawn a task and abort it at once: that task needs its
+                // place before its abort is processed.
+                self.finish(place, Err(aborted()));
+            } else {
+                return;
+            }
         }
-        while let Some(place) = self.inbox.joins.next_abort() {
-            self.finish(place, Err(aborted()));
+    }
+
+    /// Calls code of the program whose panic must not take anything else along.
+    fn contain(&self, code: impl FnOnce()) {
+        if contain(code).is_none() {
+            self.contained.set(self.contained.get() + 1);
         }
     }
 
@@ -188,31 +211,22 @@ impl<F: Future> Executor<F> {
         }
     }
 
-    /// Frees the place, drops the future, and only then gives the result to the handle: whoever
-    /// awaits it finds what the task held released.
+    /// Frees the place, drops the future, and only then gives the result to the handle: a task that
+    /// awaits it finds what the finished one held released. Runs while a panic unwinds as well: what
+    /// it calls of the program is contained.
     #[inline(never)]
     fn finish(&mut self, index: u32, result: Result<F::Output>) {
-        /// Hands over the result, also where the future's drop panics.
-        struct Settle<'e, F: Future>(&'e Executor<F>, u32, Option<Result<F::Output>>);
-        impl<F: Future> Drop for Settle<'_, F> {
-            fn drop(&mut self) {
-                let Some(result) = self.2.take() else { return };
-                match self.0.inbox.joins.finish(self.1, result) {
-                    Waiter::Task(waiter) => self.0.wake_place(waiter),
-                    Waiter::Other(waker) => waker.wake(),
-                    Waiter::Nobody => {}
-                }
-            }
-        }
-
         let place = &mut self.places[index as usize];
         let Some(mut future) = place.future.take() else { return };
         let join = place.join;
         self.live -= 1;
         self.free.push(index);
-        let settle = Settle(self, join, Some(result));
-        future.as_mut().set(None);
-        drop(settle);
+        self.contain(|| future.as_mut().set(None));
+        self.contain(|| match self.inbox.joins.finish(join, result) {
+            Waiter::Task(waiter) => self.wake_place(waiter),
+            Waiter::Other(waker) => waker.wake(),
+            Waiter::Nobody => {}
+        });
         self.inbox.spare.borrow_mut().push(future);
     }
 
@@ -232,13 +246,15 @@ impl<F: Future> Default for Executor<F> {
 impl<F: Future> Drop for Executor<F> {
     fn drop(&mut self) {
         self.inbox.closed.set(true);
-        // Futures of tasks may hold handles, spawners and wakers; nothing is borrowed here.
-        self.places.clear();
+        // Futures of tasks may hold handles, spawners and wakers; nothing is borrowed here. One that
+        // panics in its drop keeps no other from being dropped, and no handle from resolving.
+        for place in self.places.drain(..) {
+            contain(|| drop(place));
+        }
         loop {
             let arrived = self.inbox.arrived.borrow_mut().pop_front();
-            if arrived.is_none() {
-                break;
-            }
+            let Some(arrived) = arrived else { break };
+            contain(|| drop(arrived));
         }
         self.inbox.joins.close();
     }

@@ -9,7 +9,7 @@ use crate::core::pace::Pacer;
 use crate::core::reactor::{Bystander, Reactor, Turn};
 use crate::core::sync::{Ordering, fence};
 use crate::core::time::{Clock, DurNs};
-use alloc::sync::Arc;
+use alloc::{sync::Arc, vec::Vec};
 use core::cell::Cell;
 use core::pin::{Pin, pin};
 use core::task::{Context, Poll};
@@ -28,6 +28,8 @@ pub struct RunStats {
     pub parked: u64,
     /// The time spent sleeping and parked, in nanoseconds.
     pub idle_ns: u64,
+    /// Panics of wakers and destructors that were contained.
+    pub panics: u64,
 }
 
 /// The main future of a run that has none.
@@ -94,9 +96,7 @@ impl<F: Future> Executor<F> {
         let mut pacer = Pacer::new();
         let witness = Cell::new(0);
         if main.is_some() {
-            // Popped first, before what an earlier run left of its round.
-            self.places[MAIN as usize].task.mark_queued();
-            self.round.push(MAIN);
+            self.admit_main(&link);
         }
         loop {
             self.attend();
@@ -140,6 +140,27 @@ impl<F: Future> Executor<F> {
                 }
             }
         }
+    }
+
+    /// Puts the task of the main future first into the round, and takes it out of any list that a
+    /// wake since its last poll has put it into.
+    ///
+    /// A task stands in at most one list. An earlier main may have been woken in its last poll, so
+    /// that it stands in a stack, or a panic may have left it in the round. Were it only pushed once
+    /// more, its link would be written while a stack still runs through it, and that stack would
+    /// become a circle.
+    fn admit_main(&mut self, link: &Link) {
+        let Executor { round, places, .. } = self;
+        if link.has_ready() {
+            let mut ready = Vec::with_capacity(places.len());
+            link.drain(&mut ready, |index| &places[index as usize].task);
+            // A round is popped from its end: what an earlier run has left of it comes first.
+            ready.append(round);
+            *round = ready;
+        }
+        round.retain(|&index| index != MAIN);
+        places[MAIN as usize].task.mark_queued();
+        round.push(MAIN);
     }
 
     #[allow(clippy::too_many_arguments, reason = "the state of one run, taken apart")]
@@ -186,7 +207,7 @@ impl<F: Future> Executor<F> {
         }
         let Some(last) = last else { return link };
 
-        let mut ready = alloc::vec::Vec::with_capacity(self.places.len());
+        let mut ready = Vec::with_capacity(self.places.len());
         last.drain(&mut ready, |index| &self.places[index as usize].task);
         ready.append(&mut self.round);
         let mut listed = alloc::vec![false; self.places.len()];

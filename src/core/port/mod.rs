@@ -8,6 +8,8 @@ mod inline;
 mod on_reactor;
 mod on_thread;
 mod point;
+mod recheck;
+mod spin;
 mod stream;
 mod wait;
 
@@ -15,12 +17,13 @@ pub use inline::run_inline;
 pub use on_reactor::ReactorPort;
 pub use on_thread::ThreadPort;
 pub use point::Ticket;
+pub use spin::{SpinEnd, Spun};
 pub use stream::DeviceStream;
 #[allow(unused_imports, reason = "whose backends are there, the features say")]
 pub(crate) use stream::forward_stream;
 pub use wait::{End, WaitError, Waited, wait, wait_until};
 
-use super::time::DurNs;
+use super::time::{Clock, DurNs, MonoNs};
 
 /// One point of one stream that a [`wait()`] can wait for.
 ///
@@ -39,7 +42,7 @@ pub trait CompletionPort {
     /// What the device's status can say instead of done or pending.
     type Error;
 
-    /// A new wait begins: whatever an earlier wait on this port armed is forgotten. Provided: does
+    /// A new wait begins: whatever an earlier wait on this port armed is forgotten. Default: does
     /// nothing.
     fn begin(&mut self) {}
 
@@ -52,20 +55,35 @@ pub trait CompletionPort {
     /// Queries until done.
     async fn poll(&mut self) -> Result<(), Self::Error>;
 
-    /// Queues the store of the word behind everything queued so far.
+    /// Queues the store of the word after everything queued so far.
     fn arm(&mut self) -> Result<(), Self::Error>;
 
     /// Parks until the word is reached (`true`) or `bound` has passed (`false`). May return earlier.
     async fn park(&mut self, bound: DurNs) -> Result<bool, Self::Error>;
 
-    /// Whether the word is reached: one load. Provided: `false`.
+    /// Whether the word is reached: one load. Default: `false`.
     fn seen(&mut self) -> bool {
         false
     }
 
-    /// The breath between two looks. Provided: a pause hint.
+    /// Called between two checks. Default: a pause hint.
     async fn pause(&mut self) {
         core::hint::spin_loop();
+    }
+
+    /// Checks the word in a pause loop, and makes a status query each `backstop`, until the word is
+    /// reached, a query says done, or `until` has come on `time`.
+    ///
+    /// Default: [`seen`](Self::seen) and [`pause`](Self::pause) in a loop, and
+    /// [`query`](Self::query). A port whose thread serves many waits overrides it, so that they spin
+    /// in one loop and share their queries.
+    async fn spin<T: Clock>(
+        &mut self,
+        time: &T,
+        backstop: DurNs,
+        until: Option<MonoNs>,
+    ) -> Result<Spun, Self::Error> {
+        spin::alone(self, time, backstop, until).await
     }
 }
 
@@ -102,5 +120,14 @@ impl<P: CompletionPort + ?Sized> CompletionPort for &mut P {
 
     async fn pause(&mut self) {
         (**self).pause().await;
+    }
+
+    async fn spin<T: Clock>(
+        &mut self,
+        time: &T,
+        backstop: DurNs,
+        until: Option<MonoNs>,
+    ) -> Result<Spun, Self::Error> {
+        (**self).spin(time, backstop, until).await
     }
 }

@@ -2,11 +2,13 @@
 
 use super::CompletionPort;
 use super::point::{StreamPoint, Ticket};
+use super::recheck::Recheck;
+use super::spin::{self, SpinEnd, Spun};
 use super::stream::DeviceStream;
 use crate::core::error::{Error, Result};
 use crate::core::executor::yield_now;
-use crate::core::reactor::Reactor;
-use crate::core::time::{Clock, DurNs};
+use crate::core::reactor::{Reactor, SpinEvent};
+use crate::core::time::{Clock, DurNs, MonoNs};
 
 /// A port of a stream whose parks, polls and pauses are awaits on a [`Reactor`].
 ///
@@ -61,8 +63,16 @@ impl<S: DeviceStream, C: Clock> CompletionPort for ReactorPort<'_, '_, S, C> {
 
     async fn poll(&mut self) -> Result<()> {
         self.point.check_poll()?;
+        let mut recheck: Option<Recheck> = None;
         while !self.point.query()? {
-            yield_now().await;
+            if recheck.is_none() && self.point.seen() {
+                recheck = Some(Recheck::new(self.reactor));
+            }
+            match &recheck {
+                // The word is there and the status is not.
+                Some(recheck) => recheck.pause(self, self.reactor, None).await,
+                None => yield_now().await,
+            }
         }
         Ok(())
     }
@@ -86,6 +96,39 @@ impl<S: DeviceStream, C: Clock> CompletionPort for ReactorPort<'_, '_, S, C> {
 
     async fn pause(&mut self) {
         yield_now().await;
+    }
+
+    /// One loop of the thread for all waits of the reactor that spin, and one status query each
+    /// backstop for all of them on this stream.
+    async fn spin<T: Clock>(
+        &mut self,
+        time: &T,
+        backstop: DurNs,
+        until: Option<MonoNs>,
+    ) -> Result<Spun> {
+        let Some(descriptor) = self.point.descriptor() else {
+            return spin::alone(self, time, backstop, until).await;
+        };
+        let mut wait = self.reactor.spin_owned(descriptor, backstop, until);
+        let mut queries = 0;
+        loop {
+            match wait.next().await {
+                SpinEvent::Reached => return Ok(Spun { end: SpinEnd::Reached, queries }),
+                SpinEvent::QueryDue | SpinEvent::Expired => queries += 1,
+            }
+            match self.point.query() {
+                Ok(false) if !wait.is_expired() => {}
+                Ok(false) => return Ok(Spun { end: SpinEnd::Expired, queries }),
+                Ok(true) => {
+                    wait.end_by_query();
+                    return Ok(Spun::done(self, queries));
+                }
+                Err(error) => {
+                    wait.end_by_query();
+                    return Err(error);
+                }
+            }
+        }
     }
 }
 

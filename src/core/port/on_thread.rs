@@ -2,6 +2,7 @@
 
 use super::CompletionPort;
 use super::point::{StreamPoint, Ticket};
+use super::recheck;
 use super::stream::DeviceStream;
 use crate::core::error::{Error, Result};
 use crate::core::idle::Idle;
@@ -73,8 +74,14 @@ impl<S: DeviceStream, I: Idle> CompletionPort for ThreadPort<S, I> {
 
     async fn poll(&mut self) -> Result<()> {
         self.point.check_poll()?;
+        let mut hints = 0;
         while !self.point.query()? {
-            core::hint::spin_loop();
+            if self.point.seen() {
+                // The word is there and the status is not.
+                hints = recheck::pause_by_hints(hints);
+            } else {
+                core::hint::spin_loop();
+            }
         }
         Ok(())
     }

@@ -14,9 +14,10 @@
 //! memory that the stream's line keeps, and its number completes no later wait.
 
 use super::CompletionPort;
+use super::recheck::Recheck;
+use super::spin::{SpinEnd, Spun};
 use crate::core::error::{Error, ErrorCode};
 use crate::core::estimate::Outcome;
-use crate::core::pace::Pacer;
 use crate::core::plan::{Park, WaitPlan};
 use crate::core::time::{Clock, DurNs, MonoNs, Timer};
 use core::fmt;
@@ -48,8 +49,8 @@ pub enum End {
 pub struct Waited {
     /// How it ended.
     pub end: End,
-    /// What it says about the residual. None of `Blocked`, `Backstop` and `TimedOut`, which say
-    /// neither when the work was done nor that a sleep was too long.
+    /// What it says about the residual. `None` for `Blocked`, `Immediate`, `Backstop` and `TimedOut`,
+    /// which say neither when the work was done nor that a sleep was too long.
     pub outcome: Option<Outcome>,
     /// From the start of the wait to its end.
     pub elapsed: DurNs,
@@ -220,23 +221,13 @@ impl<'w, P: CompletionPort, T: Clock + Timer> Wait<'w, P, T> {
     }
 
     async fn spin(&mut self, backstop_ns: u64) -> Result<Waited, P::Error> {
-        let mut backstop = self.time.monotonic_ns().after(DurNs(backstop_ns));
-        let mut pacer = Pacer::new();
-        loop {
-            if self.port.seen() {
-                return self.until_done(End::Spun).await;
-            }
-            if pacer.step() {
-                let now = self.time.monotonic_ns();
-                pacer.looked(now);
-                if now >= self.no_later(backstop) {
-                    if let Some(waited) = self.backstop(now, End::Spun)? {
-                        return Ok(waited);
-                    }
-                    backstop = now.after(DurNs(backstop_ns));
-                }
-            }
-            self.port.pause().await;
+        let backstop = DurNs(backstop_ns);
+        let Spun { end, queries } = self.port.spin(self.time, backstop, self.deadline).await?;
+        self.queries += queries;
+        match end {
+            SpinEnd::Reached => self.until_done(End::Spun).await,
+            SpinEnd::Done => Ok(self.ended(End::Backstop)),
+            SpinEnd::Expired => Ok(self.ended(End::TimedOut)),
         }
     }
 
@@ -256,6 +247,7 @@ impl<'w, P: CompletionPort, T: Clock + Timer> Wait<'w, P, T> {
             self.port.poll().await?;
             return Ok(self.ended(end));
         }
+        let recheck = Recheck::new(self.time);
         loop {
             // The clock first: the last query comes after the deadline.
             let now = self.time.monotonic_ns();
@@ -265,7 +257,12 @@ impl<'w, P: CompletionPort, T: Clock + Timer> Wait<'w, P, T> {
             if self.expired(now) {
                 return Ok(self.ended(End::TimedOut));
             }
-            self.port.pause().await;
+            if end == End::Polled {
+                self.port.pause().await;
+            } else {
+                // The word is there and the status is not.
+                recheck.pause(self.port, self.time, self.deadline).await;
+            }
         }
     }
 
@@ -287,7 +284,9 @@ impl<'w, P: CompletionPort, T: Clock + Timer> Wait<'w, P, T> {
         let elapsed = self.time.monotonic_ns().since(self.start);
         let exact = Some(Outcome::Exact { residual_ns: elapsed.0 });
         let outcome = match end {
-            End::Immediate | End::Polled | End::Spun | End::Parked => exact,
+            End::Polled | End::Spun | End::Parked => exact,
+            // A wait that began after its completion says nothing about the residual.
+            End::Immediate => None,
             End::Blocked | End::Late | End::Backstop | End::TimedOut => None,
         };
         let Wait { slept, queries, parks, .. } = *self;

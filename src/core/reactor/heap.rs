@@ -24,9 +24,8 @@ impl<K: Ord + Copy> IndexHeap<K> {
         self.entries.first().copied()
     }
 
-    /// Every id, in no order.
-    #[cfg(test)]
-    fn ids(&self) -> impl Iterator<Item = u32> + '_ {
+    /// Every id, the least first, the others in no order.
+    pub(super) fn ids(&self) -> impl Iterator<Item = u32> + '_ {
         self.entries.iter().map(|&(_, id)| id)
     }
 

@@ -14,7 +14,7 @@ use super::waiters::Waiters;
 use crate::core::line::{
     CompletionLine, LINE_WORDS, MemoryDescriptor, OwnedDescriptor, SharedLine, Slot,
 };
-use crate::core::sync::Ordering;
+use crate::core::sync::{Ordering, fence};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
@@ -31,6 +31,11 @@ impl SlotRef {
     fn new(line: u32, slot: Slot) -> Self {
         let code = line * LINE_WORDS as u32 + slot.index() as u32 + 1;
         SlotRef(NonZeroU32::new(code).expect("one more than a number"))
+    }
+
+    /// A number of its own for every slot.
+    pub(super) fn code(self) -> u32 {
+        self.0.get()
     }
 
     fn line(self) -> usize {
@@ -99,9 +104,15 @@ pub(crate) struct LineTable<'l> {
 }
 
 impl<'l> LineTable<'l> {
-    /// How many slots somebody waits on.
+    /// How many slots have a waiter.
     pub(crate) fn slots(&self) -> usize {
         self.slots
+    }
+
+    /// How many lines have a waiter.
+    #[inline]
+    pub(crate) fn active(&self) -> usize {
+        self.active.len()
     }
 
     /// The slot of `watched`, whose line is entered if it is new.
@@ -242,36 +253,62 @@ impl<'l> LineTable<'l> {
         }
     }
 
-    /// Looks at every word that somebody waits on and calls `complete(place)` for each waiter whose
-    /// number was reached, after it was taken off its queue. Lines that are to be dropped outside of
-    /// any borrow are pushed to `gone`.
+    /// Checks every word that has a waiter and calls `complete(place)` for each waiter whose number
+    /// was reached, after it was taken off its queue. Lines that are to be dropped outside of any
+    /// borrow are pushed to `gone`.
+    #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "a host's"))]
     pub(crate) fn scan<T>(
         &mut self,
         waiters: &mut Waiters<T>,
         gone: &mut Vec<LineRef<'l>>,
-        mut complete: impl FnMut(&mut Waiters<T>, u32),
+        complete: impl FnMut(&mut Waiters<T>, u32),
     ) {
-        // Backwards, since a line that empties is replaced by the last one, which was looked at.
-        let mut below = self.active.len();
-        while let Some((at, seen)) = self.last_reached(below) {
+        self.scan_part(self.active.len(), usize::MAX, waiters, gone, complete);
+    }
+
+    /// The same for the last `count` of the first `below` active lines. Returns how many lines are
+    /// left below those: the `below` of the next part.
+    ///
+    /// Lines may come and go between two parts. One that empties is replaced by the last one, which
+    /// the scan has checked or which stands below as well; one that is new stands above, and its
+    /// waiter has checked the word itself after the scan began.
+    pub(crate) fn scan_part<T>(
+        &mut self,
+        below: usize,
+        count: usize,
+        waiters: &mut Waiters<T>,
+        gone: &mut Vec<LineRef<'l>>,
+        mut complete: impl FnMut(&mut Waiters<T>, u32),
+    ) -> usize {
+        let mut below = below.min(self.active.len());
+        let first = below.saturating_sub(count);
+        while let Some((at, seen)) = self.last_reached(first, below) {
             below = at;
             let line = self.active[at] as usize;
             self.complete_line(line, seen, waiters, gone, &mut complete);
         }
+        first
     }
 
-    /// The last of the first `below` active lines of which a word was reached: its position there,
-    /// and its words. On its own, so that the lines that nothing happened on, which are most, cost
-    /// little more than two loads and a branch never taken a word.
+    /// The last of the active lines from `first` to `below` of which a word was reached: its position
+    /// there, and its words. On its own, so that the lines that nothing happened on, which are most,
+    /// cost little more than two loads and a branch never taken a word.
+    ///
+    /// The loads are relaxed, so that the processor may overlap them; a hit is followed by an acquire
+    /// fence, after which what was stored before the number is visible.
     #[inline(never)]
-    fn last_reached(&self, below: usize) -> Option<(usize, [u64; LINE_WORDS])> {
+    fn last_reached(&self, first: usize, below: usize) -> Option<(usize, [u64; LINE_WORDS])> {
         let (lines, least) = (&self.lines[..], &self.least[..]);
-        for (at, &number) in self.active[..below].iter().enumerate().rev() {
+        for (at, &number) in self.active[first..below].iter().enumerate().rev() {
             let Some(line) = lines[number as usize].line() else { continue };
             let (words, least) = (&line.words, &least[number as usize]);
-            if (0..LINE_WORDS).any(|word| words[word].load(Ordering::Acquire) >= least[word]) {
-                let seen = core::array::from_fn(|word| words[word].load(Ordering::Acquire));
-                return Some((at, seen));
+            if (0..LINE_WORDS).any(|word| words[word].load(Ordering::Relaxed) >= least[word]) {
+                let seen = core::array::from_fn(|word| words[word].load(Ordering::Relaxed));
+                // The mark of a slot without a waiter is a number too, which a word may show.
+                if hits(&seen, least) & u32::from(self.waited[number as usize]) != 0 {
+                    fence(Ordering::Acquire);
+                    return Some((first + at, seen));
+                }
             }
         }
         None
@@ -286,10 +323,7 @@ impl<'l> LineTable<'l> {
         gone: &mut Vec<LineRef<'l>>,
         complete: &mut impl FnMut(&mut Waiters<T>, u32),
     ) {
-        let least = &self.least[line];
-        // As bits: which word it was cannot be predicted, so no branch may depend on it.
-        let hit = |word: usize| u32::from(seen[word] >= least[word]) << word;
-        let mut hits = (0..LINE_WORDS).fold(0, |hits, word| hits | hit(word));
+        let mut hits = hits(&seen, &self.least[line]);
         while hits != 0 {
             let word = hits.trailing_zeros() as usize;
             hits &= hits - 1;
@@ -322,30 +356,67 @@ impl<'l> LineTable<'l> {
         }
     }
 
-    /// Whether any word that somebody waits on was reached.
+    /// Whether any word that has a waiter was reached.
     #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "a host's"))]
     #[inline]
     pub(crate) fn any_reached(&self) -> bool {
-        self.last_reached(self.active.len()).is_some()
+        self.last_reached(0, self.active.len()).is_some()
     }
 
-    /// A line that somebody waits on, and its least targets. In turn, so that without a doorbell no
+    /// The same for the `count` active lines from the position `from` on, around the end. Returns the
+    /// position after them.
+    pub(crate) fn any_reached_of(&self, from: usize, count: usize) -> (bool, usize) {
+        let len = self.active.len();
+        let from = if from < len { from } else { 0 };
+        let end = (from + count).min(len);
+        (self.last_reached(from, end).is_some(), end)
+    }
+
+    /// The place of the waiter on `slot` with the least number for which `wanted` holds, as far as
+    /// the order of its heap tells: the head first.
+    pub(crate) fn first_waiter(&self, slot: SlotRef, wanted: impl Fn(u32) -> bool) -> Option<u32> {
+        let code = self.queues[slot.line()][slot.slot()];
+        match code {
+            NOWHERE => return None,
+            code if code & HEAP == 0 => return wanted(code).then_some(code),
+            _ => {}
+        }
+        self.heaps[(code & !HEAP) as usize].ids().find(|&place| wanted(place))
+    }
+
+    /// A line that has a waiter, and the targets of its slots. In turn, so that without a doorbell no
     /// line is always the one that is not watched.
-    pub(crate) fn next_to_watch(&mut self) -> Option<(LineRef<'l>, [u64; LINE_WORDS])> {
+    pub(crate) fn next_to_watch(&mut self) -> Option<(LineRef<'l>, Targets)> {
         if self.cursor >= self.active.len() {
             self.cursor = 0;
         }
         let line = *self.active.get(self.cursor)? as usize;
         self.cursor += 1;
-        Some((self.lines[line].clone(), self.least[line]))
+        let targets = Targets { least: self.least[line], waited: self.waited[line] };
+        Some((self.lines[line].clone(), targets))
     }
 }
 
-/// Whether a word of `line` reached its number among `least`.
+/// Which words reached their numbers. As bits: which word it is cannot be predicted, so no branch may
+/// depend on it.
 #[inline]
-pub(crate) fn any_reached(line: &CompletionLine, least: &[u64; LINE_WORDS]) -> bool {
-    line.words
-        .iter()
-        .zip(least)
-        .any(|(word, least)| *least != NOBODY && word.load(Ordering::Acquire) >= *least)
+fn hits(seen: &[u64; LINE_WORDS], least: &[u64; LINE_WORDS]) -> u32 {
+    (0..LINE_WORDS).fold(0, |hits, word| hits | u32::from(seen[word] >= least[word]) << word)
+}
+
+/// What is waited for on one line.
+#[derive(Clone, Copy)]
+pub(crate) struct Targets {
+    least: [u64; LINE_WORDS],
+    /// Which of the slots have a waiter, as bits: every number may be a target, the largest too.
+    waited: u8,
+}
+
+impl Targets {
+    /// Whether a word of `line` reached its target.
+    #[inline]
+    pub(crate) fn any_reached(&self, line: &CompletionLine) -> bool {
+        let seen = core::array::from_fn(|word| line.words[word].load(Ordering::Acquire));
+        hits(&seen, &self.least) & u32::from(self.waited) != 0
+    }
 }

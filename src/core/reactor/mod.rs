@@ -8,41 +8,49 @@
 //!                  +--> resolved <-----------------------------------------------+
 //! ```
 //!
-//! One thread. What is registered stands in three tables: the lines ([`lines`]), the timers and the
-//! waiters. A wake, a clone or a drop of a waker runs arbitrary code, as does the drop of an owned
-//! line: no table is borrowed across any of them. Wakers are collected, the borrow ends, then they
-//! are woken.
+//! One thread. What is registered stands in tables: the lines ([`lines`]), the timers, the waiters,
+//! and the [`groups`] of waits that share their status queries. A wake, a clone or a drop of a waker
+//! runs arbitrary code, as does the drop of an owned line: no table is borrowed across any of them.
+//! Wakers are collected, the borrow ends, then they are woken. A panic of one is
+//! [contained](contain) and counted; all others are woken.
 //!
 //! # Costs
 //!
-//! Registering, polling again and forgetting are O(log n) at worst and O(1) where a slot has one
-//! waiter and no deadline. [`fire`](Reactor::fire) costs two cache lines for each line that somebody
-//! waits on, the work of what completed, and a clock read where there is a timer; with a doorbell
+//! Registering, polling again and forgetting are O(log n) at worst, and O(1) if a slot has one
+//! waiter and no deadline. [`fire`](Reactor::fire) costs two cache lines for each line that has a
+//! waiter, the work of what completed, and a clock read if there is a timer; with a doorbell
 //! that was not rung it costs one cache line and a clock read, whatever the number of lines. No wait
 //! allocates once the tables have grown.
 
 mod address_map;
 mod future;
+mod groups;
 pub(crate) mod heap;
 pub(crate) mod lines;
+mod scan;
+mod spin;
 mod turn;
 pub(crate) mod waiters;
 
 pub use future::{Alarmed, Ready};
+pub(crate) use spin::SpinEvent;
 pub(crate) use turn::Bystander;
 pub use turn::Turn;
 
-use super::doorbell::{Doorbell, DoorbellSnapshot};
+use super::doorbell::Doorbell;
 use super::line::{MemoryDescriptor, OwnedDescriptor};
 use super::time::{Clock, DurNs, MonoNs, Timer};
-use alloc::vec::Vec;
+use crate::contain::contain;
 use core::cell::{Cell, RefCell};
 use core::task::Waker;
+use groups::{GROUP, Groups};
 use heap::IndexHeap;
 use lines::{LineRef, LineTable, Watched};
+use scan::{Fired, ScanPace, Seen};
 use waiters::{Registration, Waiters};
 
-/// How often all slots are looked at before the first [`turn`](Reactor::turn) has told a park bound.
+/// The longest time between two scans of all slots before the first [`turn`](Reactor::turn) has
+/// stated a park bound.
 const FIRST_SCAN_BOUND: DurNs = DurNs::from_ms(1);
 
 /// Waits of one thread: descriptors of words and alarms, each with a waker.
@@ -55,54 +63,85 @@ pub struct Reactor<'l, C> {
     /// How many futures are registered; readable without a borrow.
     registered: Cell<usize>,
     doorbell: Option<Watch>,
-    /// What the last park bound was: the longest time between two looks at all slots.
+    /// The last park bound: the longest time between two scans of all slots.
     scan_bound: Cell<DurNs>,
+    /// When the last scan of all slots ended.
     scanned_at: Cell<MonoNs>,
-    polls_since_scan: Cell<u64>,
+    pace: Cell<ScanPace>,
     /// Emptied buffers of `fire`, kept for their memory.
     scratch: Cell<Fired<'l>>,
+    /// Panics of wakers and of destructors of lines.
+    contained: Cell<u64>,
 }
 
 struct Watch {
     doorbell: Doorbell,
-    /// The words that the last scan covers.
-    seen: Cell<DoorbellSnapshot>,
+    /// What it showed when the last scan began.
+    seen: Cell<Seen>,
 }
 
 #[derive(Default)]
 struct Tables<'l> {
     lines: LineTable<'l>,
-    timers: IndexHeap<(MonoNs, u64)>,
     waiters: Waiters<Waker>,
+    registered: Registered,
+}
+
+/// When the waiters are due, and how many there are.
+#[derive(Default)]
+struct Registered {
+    timers: IndexHeap<(MonoNs, u64)>,
+    groups: Groups,
     alarms: usize,
     descriptors: usize,
 }
 
-/// What a look at the tables found, to be woken and dropped once nothing is borrowed.
-#[derive(Default)]
-struct Fired<'l> {
-    wakers: Vec<Waker>,
-    gone: Vec<LineRef<'l>>,
-}
+impl Registered {
+    fn count(&self) -> usize {
+        self.descriptors + self.alarms
+    }
 
-impl<'l> Fired<'l> {
-    /// Wakes in the order found. A waker that panics does not keep the others from being woken.
-    fn wake_all(&mut self) {
-        struct Rest<'a>(alloc::vec::Drain<'a, Waker>);
-        impl Drop for Rest<'_> {
-            fn drop(&mut self) {
-                self.0.by_ref().for_each(Waker::wake);
+    fn push_timer(&mut self, waiters: &mut Waiters<Waker>, key: (MonoNs, u64), id: u32) {
+        let Registered { timers, groups, .. } = self;
+        timers.push(key, id, |id, at| note_timer(waiters, groups, id, at));
+    }
+
+    fn remove_timer(&mut self, waiters: &mut Waiters<Waker>, timer_at: u32) {
+        let Registered { timers, groups, .. } = self;
+        timers.remove(timer_at, |id, at| note_timer(waiters, groups, id, at));
+    }
+
+    /// The waiter at `place`, which stands in no queue of a slot any more, is not registered any
+    /// more: removes its timer, takes it out of its group and frees it. Returns its waker.
+    #[inline]
+    fn release(&mut self, waiters: &mut Waiters<Waker>, place: u32) -> Option<Waker> {
+        let waiter = waiters.peek(place);
+        let (timer_at, group, is_alarm) = (waiter.timer_at, waiter.group, waiter.slot.is_none());
+        if timer_at != heap::NOWHERE {
+            self.remove_timer(waiters, timer_at);
+        }
+        if group != heap::NOWHERE {
+            if let Some(timer_at) = self.groups.leave(group) {
+                self.remove_timer(waiters, timer_at);
             }
         }
-        self.gone.clear();
-        drop(Rest(self.wakers.drain(..)));
+        if is_alarm {
+            self.alarms -= 1;
+        } else {
+            self.descriptors -= 1;
+        }
+        waiters.free(place)
     }
 }
 
-/// Whether a word differs. Without a branch a word, and without the call that `!=` makes.
+/// The timer of `id`, a waiter or a group, stands at `at` now.
 #[inline]
-fn differs(a: &DoorbellSnapshot, b: &DoorbellSnapshot) -> bool {
-    a.iter().zip(b).fold(0, |differing, (a, b)| differing | (a ^ b)) != 0
+fn note_timer(waiters: &mut Waiters<Waker>, groups: &mut Groups, id: u32, at: u32) {
+    if id & GROUP == 0 {
+        waiters.at(id).timer_at = at;
+    } else {
+        groups.at(id & !GROUP).timer_at = at;
+    }
 }
 
 impl<'l, C: Clock> Reactor<'l, C> {
@@ -116,7 +155,8 @@ impl<'l, C: Clock> Reactor<'l, C> {
     /// the slots once it was rung. All slots are also looked at once a park bound, so that a device
     /// that does not ring is found within it.
     pub fn with_doorbell(clock: C, doorbell: &Doorbell) -> Self {
-        let watch = Watch { doorbell: doorbell.clone(), seen: Cell::new(doorbell.snapshot()) };
+        let seen = Cell::new(Seen::now(doorbell));
+        let watch = Watch { doorbell: doorbell.clone(), seen };
         Reactor::build(clock, Some(watch))
     }
 
@@ -128,8 +168,9 @@ impl<'l, C: Clock> Reactor<'l, C> {
             registered: Cell::new(0),
             doorbell,
             scan_bound: Cell::new(FIRST_SCAN_BOUND),
-            polls_since_scan: Cell::new(0),
+            pace: Cell::default(),
             scratch: Cell::default(),
+            contained: Cell::new(0),
         }
     }
 
@@ -172,99 +213,14 @@ impl<'l, C: Clock> Reactor<'l, C> {
     /// as a descriptor only.
     pub fn pending(&self) -> (usize, usize) {
         let tables = self.tables.borrow();
-        (tables.descriptors, tables.alarms)
+        (tables.registered.descriptors, tables.registered.alarms)
     }
 
-    /// Wakes everything that is complete or due, without idling. Says whether anything was.
-    ///
-    /// With a doorbell that was not rung since the slots were last looked at, they are looked at
-    /// only once a park bound has passed since.
-    pub fn fire(&self) -> bool {
-        let snapshot = self.snapshot();
-        if self.registered.get() == 0 {
-            return false;
-        }
-        // A read of the clock costs as much as a look at dozens of words: it is read only for the
-        // timers, and for the time since the last look at all slots. Where neither is told by it,
-        // that look counts as being made when the one before was, which only makes the next earlier.
-        let now = match self.doorbell.is_some() || self.next_timer().is_some() {
-            true => self.clock.monotonic_ns(),
-            false => self.scanned_at.get(),
-        };
-        self.fire_seen(snapshot, now)
-    }
-
-    /// When the earliest timer is due.
-    #[inline]
-    fn next_timer(&self) -> Option<MonoNs> {
-        self.tables.borrow().timers.peek().map(|((at, _), _)| at)
-    }
-
-    /// The doorbell now; what a look at the slots afterwards covers.
-    fn snapshot(&self) -> Option<DoorbellSnapshot> {
-        self.doorbell.as_ref().map(|watch| watch.doorbell.snapshot())
-    }
-
-    /// Fires with a snapshot that was taken before `now` was read.
-    fn fire_seen(&self, snapshot: Option<DoorbellSnapshot>, now: MonoNs) -> bool {
-        let rung = match (&self.doorbell, snapshot) {
-            (Some(watch), Some(snapshot)) if differs(&watch.seen.get(), &snapshot) => {
-                watch.seen.set(snapshot);
-                true
-            }
-            (Some(_), _) => now.since(self.scanned_at.get()) >= self.scan_bound.get(),
-            (None, _) => true,
-        };
-        self.collect_and_wake(rung, now)
-    }
-
-    fn collect_and_wake(&self, scan: bool, now: MonoNs) -> bool {
-        if !scan && self.next_timer().is_none_or(|at| at > now) {
-            return false;
-        }
-        // A wake below may come back here: it then finds empty buffers and makes its own.
-        let mut fired = self.scratch.take();
-        self.collect(scan, now, &mut fired);
-        let any = !fired.wakers.is_empty();
-        if any || !fired.gone.is_empty() {
-            fired.wake_all();
-        }
-        self.scratch.set(fired);
-        any
-    }
-
-    fn collect(&self, scan: bool, now: MonoNs, fired: &mut Fired<'l>) {
-        let mut tables = self.tables.borrow_mut();
-        let Tables { lines, timers, waiters, alarms, descriptors } = &mut *tables;
-        if scan {
-            self.scanned_at.set(now);
-            self.polls_since_scan.set(0);
-            lines.scan(waiters, &mut fired.gone, |waiters, place| {
-                let timer_at = waiters.at(place).timer_at;
-                if timer_at != heap::NOWHERE {
-                    timers.remove(timer_at, |id, at| waiters.at(id).timer_at = at);
-                }
-                *descriptors -= 1;
-                if let Some(waker) = waiters.free(place) {
-                    fired.wakers.push(waker);
-                }
-            });
-        }
-        while let Some(((at, _), place)) = timers.peek() {
-            if at > now {
-                break;
-            }
-            timers.remove(0, |id, at| waiters.at(id).timer_at = at);
-            match waiters.at(place).slot {
-                Some(slot) => {
-                    *descriptors -= 1;
-                    fired.gone.push(lines.dequeue(slot, place, waiters));
-                }
-                None => *alarms -= 1,
-            }
-            fired.wakers.extend(waiters.free(place));
-        }
-        self.registered.set(*descriptors + *alarms);
+    /// How many panics of wakers and of destructors of lines were contained, since the reactor was
+    /// made.
+    #[must_use]
+    pub fn contained_panics(&self) -> u64 {
+        self.contained.get()
     }
 
     /// Whether anything is registered: one load.
@@ -273,21 +229,11 @@ impl<'l, C: Clock> Reactor<'l, C> {
         self.registered.get() != 0
     }
 
-    /// A look between two polls of a busy executor, after `polls` of them: at what is due by `now`,
-    /// and at the slots unless that would cost more than what was done since they were last looked
-    /// at. A poll is worth a look at one slot at least; a long one is worth more.
-    pub(crate) fn fire_between_polls(&self, polls: u32, now: MonoNs) -> bool {
-        /// A look at one slot, in a table too large for the caches, with room for the wakes.
-        const SLOT_COST_NS: u64 = 4;
-        let snapshot = self.snapshot();
-        if snapshot.is_some() {
-            return self.fire_seen(snapshot, now);
+    /// Calls code of the program whose panic must not take anything else along.
+    fn contain(&self, code: impl FnOnce()) {
+        if contain(code).is_none() {
+            self.contained.set(self.contained.get() + 1);
         }
-        let slots = self.tables.borrow().lines.slots() as u64;
-        let polls = self.polls_since_scan.get() + u64::from(polls);
-        self.polls_since_scan.set(polls);
-        let elapsed = now.since(self.scanned_at.get()).0;
-        self.collect_and_wake(polls >= slots || elapsed >= slots * SLOT_COST_NS, now)
     }
 
     fn register(
@@ -297,26 +243,25 @@ impl<'l, C: Clock> Reactor<'l, C> {
         waker: Waker,
     ) -> Registration {
         let mut tables = self.tables.borrow_mut();
-        let Tables { lines, timers, waiters, alarms, descriptors } = &mut *tables;
+        let Tables { lines, waiters, registered } = &mut *tables;
         let slot = watched.map(|watched| lines.enter(watched));
         let target = watched.map_or(0, |watched| watched.as_descriptor().target());
         let registration = waiters.insert(slot, target, waker);
         match slot {
             Some(slot) => {
-                *descriptors += 1;
                 lines.queue(slot, registration.place, target, waiters);
+                registered.descriptors += 1;
             }
-            None => *alarms += 1,
+            None => registered.alarms += 1,
         }
         if let Some(at) = until {
-            let key = (at, registration.ticket);
-            timers.push(key, registration.place, |id, at| waiters.at(id).timer_at = at);
+            registered.push_timer(waiters, (at, registration.ticket), registration.place);
         }
-        self.registered.set(*descriptors + *alarms);
+        self.registered.set(registered.count());
         registration
     }
 
-    /// Sees to it that `registration` wakes `waker`; `false` where it was fired already.
+    /// Makes `registration` wake `waker`. Returns `false` if it was fired already.
     fn renew(&self, registration: Registration, waker: &Waker) -> bool {
         let would_wake = self.tables.borrow().waiters.would_wake(registration, waker);
         match would_wake {
@@ -334,26 +279,20 @@ impl<'l, C: Clock> Reactor<'l, C> {
 
     fn forget(&self, registration: Registration) {
         let mut tables = self.tables.borrow_mut();
-        let Tables { lines, timers, waiters, alarms, descriptors } = &mut *tables;
+        let Tables { lines, waiters, registered } = &mut *tables;
         let Some(waiter) = waiters.get(registration) else { return };
-        let (slot, timer_at) = (waiter.slot, waiter.timer_at);
-        if timer_at != heap::NOWHERE {
-            timers.remove(timer_at, |id, at| waiters.at(id).timer_at = at);
-        }
-        let gone = match slot {
-            Some(slot) => {
-                *descriptors -= 1;
-                lines.dequeue(slot, registration.place, waiters)
-            }
-            None => {
-                *alarms -= 1;
-                LineRef::Vacant
-            }
+        let gone = match waiter.slot {
+            Some(slot) => lines.dequeue(slot, registration.place, waiters),
+            None => LineRef::Vacant,
         };
-        let waker = waiters.free(registration.place);
-        self.registered.set(*descriptors + *alarms);
+        let waker = registered.release(waiters, registration.place);
+        self.registered.set(registered.count());
         drop(tables);
-        drop((gone, waker));
+        // Also while a panic of the task unwinds.
+        self.contain(|| drop(waker));
+        if !matches!(gone, LineRef::Vacant) {
+            self.contain(|| drop(gone));
+        }
     }
 }
 

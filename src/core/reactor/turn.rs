@@ -17,13 +17,18 @@
 //! thread declared idle, so that it uses the unparker.
 
 use super::Reactor;
-use super::lines::{LineRef, any_reached};
-use crate::core::doorbell::{DoorbellSnapshot, line_differs};
+use super::lines::LineRef;
+use super::scan::{STEP_LINES, Seen};
+use crate::core::doorbell::line_differs;
 use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::idle::Idle;
 use crate::core::line::CompletionLine;
-use crate::core::time::{Clock, DurNs};
+use crate::core::time::{Clock, DurNs, MonoNs};
 use alloc::string::ToString;
+use core::cell::Cell;
+
+/// The lines that a spinning thread checks beside the doorbell between two looks at the clock.
+const SPIN_LINES: usize = 16;
 
 /// How long the thread sleeps at most where only another thread's waker could end it. The last of
 /// them may be dropped unused meanwhile, which tells nobody: then this is when the stall is found.
@@ -99,24 +104,37 @@ impl<'l, C: Clock> Reactor<'l, C> {
         bystander: &impl Bystander,
     ) -> Result<Turn> {
         self.scan_bound.set(park_bound);
-        let snapshot = self.snapshot();
+        let seen = self.seen_now();
         if !bystander.begin_idle() {
             return Ok(Turn::Woke);
         }
         let ended = EndIdle(bystander);
-        let now = self.clock.monotonic_ns();
-        if self.is_waiting() && self.fire_seen(snapshot, now) || bystander.has_work() {
+        let mut now = self.clock.monotonic_ns();
+        if self.is_waiting() && self.fire_before_idle(seen.as_ref(), &mut now, bystander)
+            || bystander.has_work()
+        {
             return Ok(Turn::Woke);
         }
         let (slots, earliest) = {
             let tables = self.tables.borrow();
-            (tables.lines.slots(), tables.timers.peek().map(|((at, _), _)| at))
+            (tables.lines.slots(), tables.registered.timers.peek().map(|((at, _), _)| at))
         };
         let turn = match (slots, earliest) {
             (1.., earliest) => {
                 let bound = earliest.map_or(park_bound, |at| park_bound.min(at.since(now)));
-                self.park(idle, bound, snapshot.as_ref(), bystander);
-                Turn::Parked
+                if self.has_spinning_waits() {
+                    if self.spin(idle, bound, seen.as_ref(), bystander) {
+                        // Here, and not in the turn to come: that saves each of them the way there.
+                        drop(ended);
+                        if self.is_scan_due(self.seen_now().as_ref(), now) || !self.is_scanning() {
+                            self.begin_scan();
+                        }
+                        self.step(STEP_LINES, now);
+                    }
+                } else {
+                    self.park(idle, bound, seen.as_ref(), bystander);
+                }
+                return Ok(Turn::Parked);
             }
             (0, Some(earliest)) => {
                 let unheard = !bystander.ends_sleep() && bystander.may_bring_work();
@@ -144,25 +162,87 @@ impl<'l, C: Clock> Reactor<'l, C> {
         Ok(turn)
     }
 
+    /// Completes a scan that is under way, and makes a new one if it is due: then everything that
+    /// was rung for up to `seen` has been seen. Returns `true` if it woke something or if the
+    /// bystander has work, before it is complete. `now` is brought up to date.
+    ///
+    /// A scan under way is not begun anew, so that a thread that is interrupted each time reaches
+    /// every line all the same.
+    fn fire_before_idle(
+        &self,
+        seen: Option<&Seen>,
+        now: &mut MonoNs,
+        bystander: &impl Bystander,
+    ) -> bool {
+        let mut is_new = false;
+        loop {
+            if !self.is_scanning() && !core::mem::replace(&mut is_new, true) {
+                if self.is_scan_due(seen, *now) {
+                    self.begin_scan();
+                }
+            }
+            if self.step(STEP_LINES, *now) {
+                return true;
+            }
+            if !self.is_scanning() && is_new {
+                return false;
+            }
+            // Steps take time: alarms may be due meanwhile, and the bound of the idle is told from
+            // its beginning.
+            *now = self.clock.monotonic_ns();
+            if bystander.has_work() {
+                return true;
+            }
+        }
+    }
+
     fn park<I: Idle>(
         &self,
         idle: &mut I,
         bound: DurNs,
-        snapshot: Option<&DoorbellSnapshot>,
+        seen: Option<&Seen>,
         bystander: &impl Bystander,
     ) {
-        if let (Some(watch), Some(snapshot)) = (&self.doorbell, snapshot) {
-            let rung = |line: &CompletionLine| line_differs(line, snapshot) || bystander.has_work();
+        if let (Some(watch), Some(seen)) = (&self.doorbell, seen) {
+            let rung =
+                |line: &CompletionLine| line_differs(line, seen.words()) || bystander.has_work();
             idle.park_line(watch.doorbell.line(), rung, bound);
             return;
         }
         // The line and its targets are copied: an idle is the caller's code and may come back here.
         let watched = self.tables.borrow_mut().lines.next_to_watch();
-        let Some((line, least)) = watched else { return };
+        let Some((line, targets)) = watched else { return };
         let line: &LineRef<'l> = &line;
         if let Some(line) = line.line() {
-            let ready = |line: &CompletionLine| any_reached(line, &least) || bystander.has_work();
+            let ready = |line: &CompletionLine| targets.any_reached(line) || bystander.has_work();
             idle.park_line(line, ready, bound);
+        }
+    }
+
+    /// Spins on the doorbell and on the words themselves, some lines at a time if there are many, so
+    /// that a device that does not ring is seen soon as well. Returns `true` if that ended it.
+    fn spin<I: Idle>(
+        &self,
+        idle: &mut I,
+        bound: DurNs,
+        seen: Option<&Seen>,
+        bystander: &impl Bystander,
+    ) -> bool {
+        let position = Cell::new(0);
+        let any_reached = || {
+            let (reached, next) =
+                self.tables.borrow().lines.any_reached_of(position.get(), SPIN_LINES);
+            position.set(next);
+            reached
+        };
+        if let (Some(watch), Some(seen)) = (&self.doorbell, seen) {
+            let ready = |line: &CompletionLine| {
+                line_differs(line, seen.words()) || bystander.has_work() || any_reached()
+            };
+            idle.spin_line(watch.doorbell.line(), ready, bound)
+        } else {
+            let nothing = CompletionLine::default();
+            idle.spin_line(&nothing, |_| bystander.has_work() || any_reached(), bound)
         }
     }
 }

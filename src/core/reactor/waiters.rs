@@ -17,7 +17,8 @@ pub(crate) struct Waiter<T = Waker> {
     ticket: u64,
     /// The number waited for, if a slot is watched.
     pub(crate) target: u64,
-    /// Who waits; none in a free entry.
+    /// Notified of the end. None in a free entry, and in one that shares its status queries while
+    /// it is its turn to make one: its owner was notified of that and has not come back yet.
     pub(crate) owner: Option<T>,
     /// The slot watched; none for an alarm.
     pub(crate) slot: Option<SlotRef>,
@@ -25,6 +26,8 @@ pub(crate) struct Waiter<T = Waker> {
     pub(crate) queue_at: u32,
     /// The position among the timers.
     pub(crate) timer_at: u32,
+    /// The group with which it shares its status queries, or [`NOWHERE`].
+    pub(crate) group: u32,
 }
 
 /// What a future holds on to while it is registered.
@@ -52,7 +55,15 @@ impl<T> Waiters<T> {
         self.last_ticket += 1;
         let ticket = self.last_ticket;
         let owner = Some(owner);
-        let waiter = Waiter { ticket, target, owner, slot, queue_at: NOWHERE, timer_at: NOWHERE };
+        let waiter = Waiter {
+            ticket,
+            target,
+            owner,
+            slot,
+            queue_at: NOWHERE,
+            timer_at: NOWHERE,
+            group: NOWHERE,
+        };
         let place = self.first_free;
         if place == NOWHERE {
             self.entries.push(waiter);
@@ -74,6 +85,12 @@ impl<T> Waiters<T> {
     #[inline]
     pub(crate) fn at(&mut self, place: u32) -> &mut Waiter<T> {
         &mut self.entries[place as usize]
+    }
+
+    /// The entry at `place`.
+    #[inline]
+    pub(crate) fn peek(&self, place: u32) -> &Waiter<T> {
+        &self.entries[place as usize]
     }
 
     /// The registration whose entry is at `place`.

@@ -85,6 +85,15 @@ impl Idle for RuntimeIdle {
         either!(self, idle => idle.park_line(line, ready, bound))
     }
 
+    fn spin_line<R: Fn(&CompletionLine) -> bool>(
+        &mut self,
+        line: &CompletionLine,
+        ready: R,
+        bound: DurNs,
+    ) -> bool {
+        either!(self, idle => idle.spin_line(line, ready, bound))
+    }
+
     fn unparker(&self) -> Option<Waker> {
         either!(self, idle => idle.unparker())
     }

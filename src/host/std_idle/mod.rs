@@ -149,6 +149,16 @@ impl Idle for StdIdle {
         ready(line)
     }
 
+    fn spin_line<R: Fn(&CompletionLine) -> bool>(
+        &mut self,
+        line: &CompletionLine,
+        ready: R,
+        bound: DurNs,
+    ) -> bool {
+        let bed = InBed { clock: self.idling.clock, unparker: &self.unparker };
+        self.idling.spin_line(&bed, line, ready, bound)
+    }
+
     fn unparker(&self) -> Option<Waker> {
         Some(Waker::from(self.unparker.clone()))
     }

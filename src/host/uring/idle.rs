@@ -187,6 +187,16 @@ impl Idle for UringIdle {
         self.idling.park_line(&ring, line, ready, bound)
     }
 
+    fn spin_line<R: Fn(&CompletionLine) -> bool>(
+        &mut self,
+        line: &CompletionLine,
+        ready: R,
+        bound: DurNs,
+    ) -> bool {
+        let ring = InRing { ring: &self.ring, unparker: &self.unparker };
+        self.idling.spin_line(&ring, line, ready, bound)
+    }
+
     fn unparker(&self) -> Option<Waker> {
         Some(Waker::from(self.unparker.clone()))
     }

@@ -16,9 +16,9 @@ use gpu_async_reactor::{
     HostCaps, Idle, JoinHandle, LINE_WORDS, Link, ManualClock, MemoryDescriptor, MonoNs, Outcome,
     OwnedDescriptor, Park, ParkKind, PointEstimate, PointTable, Reactor, ReactorPort, Ready,
     Resolved, ResolvedBands, Result, RunStats, Setting, SharedLine, Slot, SlotLease, SlotPool,
-    SlotStats, Spawner, StepRows, Strictness, ThreadPort, Ticket, Timer, Turn, WINDOW_MAX,
-    WaitBands, WaitError, WaitPlan, Waited, YieldNow, reached, resolve, run_inline, wait,
-    wait_until, yield_now,
+    SlotStats, Spawner, SpinEnd, Spun, StepRows, Strictness, ThreadPort, Ticket, Timer, Turn,
+    WINDOW_MAX, WaitBands, WaitError, WaitPlan, Waited, YieldNow, reached, resolve, run_inline,
+    wait, wait_until, yield_now,
 };
 
 /// A task of the machine's executor.
@@ -182,6 +182,12 @@ pub const SIZES: [usize; 4] = [LINE_WORDS, BANDS_MAX, DRAIN_LOOKS, WINDOW_MAX as
 
 /// How a wait ended, and what the doorbell showed then.
 pub type Ended = (End, Option<Outcome>, DoorbellSnapshot);
+
+/// How a port's spin ended, as a port that overrides it says.
+#[must_use]
+pub fn spun(queries: u64) -> Spun {
+    Spun { end: SpinEnd::Expired, queries }
+}
 
 #[cfg(test)]
 mod tests {

@@ -90,6 +90,18 @@ impl Mailbox {
     }
 }
 
+/// Ends a test that allocates without end before it takes the machine: no more address space than
+/// this, for the whole process.
+#[cfg(target_os = "linux")]
+pub fn limit_memory(bytes: u64) {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
+    setrlimit(Resource::As, limit).expect("a limit may be lowered");
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn limit_memory(_: u64) {}
+
 /// Ends the test run where a test does not end: what hangs without its remedy must fail.
 pub struct Watchdog(Option<mpsc::Sender<()>>, Option<thread::JoinHandle<()>>);
 

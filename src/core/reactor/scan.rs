@@ -27,9 +27,6 @@ const LINE_COST_NS: i64 = 8;
 /// What a poll is taken to be worth at least, on a clock too coarse to tell.
 const POLL_WORTH_NS: u64 = 4;
 
-/// Steps between two polls go on for at least this long, if their time was earned.
-const LEAST_SHARE_NS: u64 = 2_000;
-
 /// The time that a busy thread can save up for scans.
 const CREDIT_MAX_NS: u64 = 1_000_000;
 
@@ -46,13 +43,13 @@ pub(super) struct ScanPace {
 
 impl ScanPace {
     /// Adds what `polls` polls until `now` have earned: half of their time. Returns how long the
-    /// steps after them may take together.
+    /// steps after them may take together, beyond the one that is always made if its time was earned.
     fn earn(&mut self, polls: u32, now: MonoNs) -> u64 {
         let earned = (now.since(self.earned_at).0 / 2).max(u64::from(polls) * POLL_WORTH_NS);
         let earned = earned.min(CREDIT_MAX_NS);
         self.credit_ns = (self.credit_ns + earned as i64).min(CREDIT_MAX_NS as i64);
         self.earned_at = now;
-        earned.max(LEAST_SHARE_NS)
+        earned
     }
 }
 

@@ -204,7 +204,9 @@ impl<'l, C: Clock> Reactor<'l, C> {
             fired.wakers.extend(registered.release(waiters, id));
         }
         let mut pace = self.pace.get();
-        if pace.below != 0 && count != 0 {
+        // What is due need not wait for a step of the scan.
+        let only_timers = !fired.wakers.is_empty() && count == STEP_LINES;
+        if pace.below != 0 && count != 0 && !only_timers {
             let Tables { lines, waiters, registered } = &mut *tables;
             pace.below =
                 lines.scan_part(pace.below, count, waiters, &mut fired.gone, |waiters, place| {

@@ -28,6 +28,8 @@ mod spawner;
 mod yield_now;
 
 pub use join::JoinHandle;
+#[allow(unused_imports, reason = "a host's, and the feature `std` says whether there are any")]
+pub(crate) use run::LiveStats;
 pub use run::RunStats;
 pub use spawner::Spawner;
 pub use yield_now::{YieldNow, yield_now};

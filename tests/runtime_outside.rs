@@ -17,7 +17,8 @@ use std::rc::Rc;
 
 /// The last falls back where the kernel or the build has no ring.
 const EXECUTORS: [&str; 2] = ["gpu-reactor", "io-uring"];
-/// Each suspends in another way: in a yield, in a registration, and in a predicted sleep.
+/// Each suspends in another way: in a yield, in a registration, and in a predicted sleep. Where the
+/// host cannot park in hardware, `flag` runs as `poll`; a port's own park registers everywhere.
 const PLANS: [&str; 4] = [
     "poll",
     "spin:backstop_us=1000",

@@ -68,7 +68,8 @@ fn f25_a_waker_that_outlives_its_executor_does_nothing_and_each_future_is_droppe
     // Used on this thread, whose own wakes take another way, and on others.
     for waker in &wakers {
         waker.wake_by_ref();
-        waker.clone().wake();
+        let another = waker.clone();
+        another.wake();
     }
     let others: Vec<_> = wakers.into_iter().map(|waker| thread::spawn(|| waker.wake())).collect();
     others.into_iter().for_each(|other| other.join().unwrap());
@@ -244,52 +245,59 @@ fn f32_work_of_ten_times_every_inner_bound_still_ends_only_when_it_is_done() {
     });
 }
 
+/// One hundred waits begin, then the device is lost. How long after their beginning it was, and how
+/// long after that the last of them ended.
+fn lose_a_hundred_waits(plan: &'static str) -> (DurNs, DurNs) {
+    const WAITS: usize = 100;
+    let runtime = Runtime::new(plan, "gpu-reactor").unwrap();
+    let (device, hang) = (device(), Hang::new());
+    // Ten waits a stream: some share one, as those of a program do.
+    let streams: Vec<_> =
+        (0..WAITS / 10).map(|_| Rc::new(device.stream_on(runtime.doorbell()).unwrap())).collect();
+    streams.iter().for_each(|of| of.queue(Work::new().hang(&hang)).unwrap());
+    let begun = Rc::new(Cell::new(MonoNs(0)));
+    let waits: Vec<_> = (0..WAITS)
+        .map(|wait| {
+            let (handle, stream) = (runtime.handle(), streams[wait / 10].clone());
+            let begun = begun.clone();
+            runtime.spawn(async move {
+                begun.set(handle.clock().monotonic_ns());
+                let error = handle.wait("step", &mut handle.port(&stream)).await.unwrap_err();
+                (error, handle.clock().monotonic_ns())
+            })
+        })
+        .collect();
+    let health = runtime.health();
+    let losing = thread::spawn(move || {
+        wait_for(|| health.pending() == WAITS);
+        let lost = StdClock::new().monotonic_ns();
+        device.lose(Fault::new(999, "UNKNOWN"));
+        lost
+    });
+    let mut ended = MonoNs(0);
+    runtime
+        .block_on(async {
+            for wait in waits {
+                let (error, at) = wait.await.unwrap();
+                assert!(is_fault(&error, "999 UNKNOWN"), "{plan}: {error}");
+                ended = ended.max(at);
+            }
+        })
+        .unwrap();
+    let step = &runtime.stats().points[0];
+    assert_eq!((step.waits, step.errors, step.pending), (100, 100, 0), "once each");
+    let lost = losing.join().unwrap();
+    (lost.since(begun.get()), ended.since(lost))
+}
+
 #[test]
 fn f37_a_hundred_pending_waits_all_end_with_the_sticky_error_within_one_backstop() {
     let _watchdog = Watchdog::new("f37");
-    const WAITS: usize = 100;
     for plan in PLANS {
-        let best = (0..10)
-            .map(|_| {
-                let runtime = Runtime::new(plan, "gpu-reactor").unwrap();
-                let (device, hang) = (device(), Hang::new());
-                // Ten waits a stream: some share one, as those of a program do.
-                let streams: Vec<_> = (0..WAITS / 10)
-                    .map(|_| Rc::new(device.stream_on(runtime.doorbell()).unwrap()))
-                    .collect();
-                streams.iter().for_each(|of| of.queue(Work::new().hang(&hang)).unwrap());
-                let waits: Vec<_> = (0..WAITS)
-                    .map(|wait| {
-                        let (handle, stream) = (runtime.handle(), streams[wait / 10].clone());
-                        runtime.spawn(async move {
-                            let error = handle.wait("step", &mut handle.port(&stream)).await;
-                            (error.unwrap_err(), handle.clock().monotonic_ns())
-                        })
-                    })
-                    .collect();
-                let health = runtime.health();
-                let losing = thread::spawn(move || {
-                    wait_for(|| health.pending() == WAITS);
-                    let lost = StdClock::new().monotonic_ns();
-                    device.lose(Fault::new(999, "UNKNOWN"));
-                    lost
-                });
-                let mut last = MonoNs(0);
-                runtime
-                    .block_on(async {
-                        for wait in waits {
-                            let (error, ended) = wait.await.unwrap();
-                            assert!(is_fault(&error, "999 UNKNOWN"), "{plan}: {error}");
-                            last = last.max(ended);
-                        }
-                    })
-                    .unwrap();
-                let step = &runtime.stats().points[0];
-                assert_eq!((step.waits, step.errors, step.pending), (100, 100, 0), "once each");
-                last.since(losing.join().unwrap())
-            })
-            .min()
-            .unwrap();
+        // Only tries in which the whole backstop was still to come, which is most of them.
+        let tries = (0..100).map(|_| lose_a_hundred_waits(plan));
+        let counted = tries.filter(|&(after, _)| after < DurNs(BACKSTOP.0 / 4)).take(5);
+        let best = counted.map(|(_, took)| took).min().expect("the cores are not that busy");
         assert!(best <= DurNs(BACKSTOP.0 + 1_000_000), "{plan}: {best} at best");
     }
 }

@@ -27,7 +27,7 @@ use std::thread;
 const PLANS: [&str; 3] = ["poll", "spin:backstop_us=2000", "flag:park_us=100,backstop_us=2000"];
 const BACKSTOP: DurNs = DurNs::from_us(2_000);
 
-type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+type Task<'a, T = ()> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 fn idle() -> StdIdle {
     StdIdle::with(StdClock::new(), ParkPolicy::default())
@@ -273,8 +273,7 @@ fn f37_a_hundred_pending_waits_all_end_with_the_sticky_error_within_one_backstop
             streams.iter().for_each(|of| of.queue(Work::new().hang(&hang)).unwrap());
             let reactor = Reactor::new(Ticking(&clock));
             let plan = WaitPlan::parse(plan).unwrap();
-            let mut executor: Executor<Pin<Box<dyn Future<Output = (Error, MonoNs)> + '_>>> =
-                Executor::new();
+            let mut executor: Executor<Task<'_, (Error, MonoNs)>> = Executor::new();
             let waits: Vec<_> = (0..WAITS)
                 .map(|wait_number| {
                     let (stream, plan) = (&streams[wait_number / 10], &plan);

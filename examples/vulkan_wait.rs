@@ -50,7 +50,7 @@ fn run() -> Result<()> {
         let stream = device.stream_on(runtime.doorbell())?;
         let buffer = device.buffer(BYTES)?;
         let mut pinned = device.pinned(4096)?;
-        let mut port = runtime.port(&stream);
+        let port = runtime.port(&stream);
         let (mut work, mut late) = (Vec::new(), Vec::new());
         let (mut cpu, mut waited_ns) = (0, 0);
         let calls = stream.calls().total();

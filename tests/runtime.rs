@@ -2,11 +2,11 @@
 
 mod common;
 
-use common::{Watchdog, is_fault};
+use common::{Watchdog, descriptor, is_fault};
 use gpu_async_reactor::backend::software::{Fault, Hang, SoftwareDevice, StoreFault, Work};
 use gpu_async_reactor::host::Runtime;
 use gpu_async_reactor::{
-    Clock, DeviceCaps, DurNs, End, ErrorCode, ExecutorKind, WaitError, yield_now,
+    Clock, DeviceCaps, DeviceStream, DurNs, End, ErrorCode, ExecutorKind, WaitError, yield_now,
 };
 use std::cell::Cell;
 use std::rc::Rc;
@@ -193,13 +193,62 @@ fn a_port_of_a_ticket_waits_for_its_own_point_with_every_executor() {
         let handle = runtime.handle();
         runtime
             .block_on(async {
-                let mut port = handle.port(&stream);
+                let port = handle.port(&stream);
                 let step = port.mark().unwrap();
                 stream.queue(Work::new().hang(&hang)).unwrap();
                 handle.wait("step", &mut port.at(step)).await.unwrap();
             })
             .unwrap();
         hang.release();
+    }
+}
+
+#[test]
+fn ports_of_two_tickets_are_awaited_at_once_with_every_executor() {
+    use futures_util::future::join;
+    let _watchdog = Watchdog::new("ports of two tickets");
+    for executor in EXECUTORS {
+        let runtime = Runtime::new(SPIN, executor).unwrap();
+        let device = SoftwareDevice::new().unwrap();
+        let stream = device.stream_on(runtime.doorbell()).unwrap();
+        let port = runtime.port(&stream);
+        stream.delay(DurNs::from_us(300)).unwrap();
+        let first = port.mark().unwrap();
+        stream.delay(DurNs::from_us(300)).unwrap();
+        let second = port.mark().unwrap();
+        let (mut at_first, mut at_second) = (port.at(first), port.at(second));
+        // The later one first: neither keeps the other from being awaited.
+        let both =
+            join(runtime.wait("second", &mut at_second), runtime.wait("first", &mut at_first));
+        let (second_ended, first_ended) = runtime.block_on(both).unwrap();
+        assert_ne!(second_ended.unwrap().end, End::TimedOut, "{executor}");
+        assert_ne!(first_ended.unwrap().end, End::TimedOut, "{executor}");
+        assert!(stream.query_mark(second.number()).unwrap());
+        let waits: Vec<_> = runtime.stats().points.iter().map(|at| (at.point, at.waits)).collect();
+        assert_eq!(waits, [("first", 1), ("second", 1)], "{executor}");
+    }
+}
+
+#[test]
+fn a_park_bound_of_zero_is_raised_so_that_a_waiting_runtime_does_not_spin() {
+    let _watchdog = Watchdog::new("a park bound of zero");
+    for executor in ["gpu-reactor", "io-uring"] {
+        let builder = Runtime::builder("poll", executor);
+        let runtime = builder.park_bound(DurNs::ZERO).build().unwrap();
+        let device = SoftwareDevice::new().unwrap();
+        let (stream, hang) = (device.stream_on(runtime.doorbell()).unwrap(), Hang::new());
+        stream.queue(Work::new().hang(&hang)).unwrap();
+        let hung = descriptor(&stream, stream.mark().unwrap());
+        let began = runtime.clock().monotonic_ns();
+        let deadline = began.after(DurNs::from_ms(50));
+        let reached =
+            runtime.block_on(runtime.reactor().ready_owned(hung, Some(deadline))).unwrap();
+        let elapsed = runtime.clock().monotonic_ns().since(began);
+        let parked = runtime.stats().run.parked;
+        hang.release();
+        assert!(!reached && parked > 0);
+        // Each park but the last, which the deadline cuts short, lasts 20 us at least.
+        assert!(parked <= elapsed.0 / 20_000 + 1, "{executor}: {parked} parks in {elapsed}");
     }
 }
 
@@ -218,4 +267,8 @@ fn a_snapshot_serialises_with_its_units_in_the_names() {
     assert_eq!(json["points"][0]["waits"], 1);
     assert!(json["points"][0]["residual_p50_ns"].is_u64());
     assert!(json["run"]["polls"].as_u64().unwrap() >= 1);
+    assert_eq!((&json["pending"], &json["points"][0]["pending"]), (&0.into(), &0.into()));
+    assert!(
+        json["oldest_pending_ns"].is_null() && json["points"][0]["oldest_pending_ns"].is_null()
+    );
 }

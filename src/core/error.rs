@@ -91,6 +91,9 @@ error_codes! {
     BufferLeaked = 26, "the buffer cannot be handed back and is leaked: {0}";
     /// The slot's numbers are used up: the device can store no larger one in one piece.
     SlotExhausted = 27, "slot {0} has no number left that the device stores in one piece";
+    /// Something of a runtime is awaited where that runtime does not run, and nothing would wake it:
+    /// what is awaited.
+    OutsideRuntime = 28, "{0} is polled where its runtime does not run, so that nothing would wake it; await it in a task of that runtime or in its block_on, and elsewhere use a Watcher";
 }
 
 impl ErrorCode {

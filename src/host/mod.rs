@@ -64,7 +64,8 @@ mod watcher;
 
 pub use precise_timer::{PreciseSleep, PreciseTimer};
 pub use runtime::{
-    Handle, PointStats, Runtime, RuntimeBuilder, RuntimePort, RuntimeStats, Spawned, executor_caps,
+    Handle, PointStats, Runtime, RuntimeBuilder, RuntimeHealth, RuntimePort, RuntimeStats, Spawned,
+    executor_caps,
 };
 pub use std_clock::{StdClock, thread_cpu_time};
 /// For the model checker's tests.

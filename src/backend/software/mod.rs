@@ -34,6 +34,9 @@
 //! shortly after the word was seen, and never "done" shortly before it. A sticky fault is visible
 //! before any word that is stored after it.
 //!
+//! The two status queries agree: after a query of a mark said done, so does the query of everything,
+//! if nothing was queued after the mark, and the other way round.
+//!
 //! # Cost
 //!
 //! A worker with nothing to do sleeps in the kernel at no CPU. Before the end of a delay one worker

@@ -196,8 +196,7 @@ impl StreamCore {
             return Err(Error::new(ErrorCode::Closed, ["mark"]));
         }
         let number = queue.lease.as_mut().expect("there while the handle is").issue();
-        self.status.set_issued(number);
-        self.status.add_queued(1);
+        self.status.add_mark(number);
         let ring = self.bell.as_ref().map(|(bell, _)| bell.next_number());
         let wrong = queue.store_faults.pop_front();
         queue.work.push_back(Queued { piece: Piece::Mark(Mark { number, ring, wrong }), at });

@@ -70,10 +70,7 @@ impl StreamCore {
         if let Some(pending) = queue.pending.take() {
             match pending {
                 Pending::Delay { until } => self.finish(&mut queue, until),
-                Pending::Status { number, until } => {
-                    self.status.set_completed(number);
-                    self.finish(&mut queue, until);
-                }
+                Pending::Status { number, until } => self.finish_mark(&mut queue, number, until),
                 Pending::Hang => self.finish(&mut queue, monotonic::now()),
             }
         }
@@ -151,9 +148,8 @@ impl StreamCore {
                 return self.wait(queue, Pending::Status { number: mark.number, until }, until);
             }
         }
-        self.status.set_completed(mark.number);
         let now = monotonic::now();
-        self.finish(&mut queue, now);
+        self.finish_mark(&mut queue, mark.number, now);
         if let Some(StoreFault::Late(by)) = mark.wrong {
             let store = LateStore { stream: self.clone(), mark };
             self.device.scheduler.land_at(now.after(by), store);
@@ -176,6 +172,12 @@ impl StreamCore {
     fn finish(&self, queue: &mut Queue, ended: MonoNs) {
         queue.ended = ended;
         self.status.add_done();
+        self.announce(queue);
+    }
+
+    fn finish_mark(&self, queue: &mut Queue, number: u64, ended: MonoNs) {
+        queue.ended = ended;
+        self.status.add_done_mark(number);
         self.announce(queue);
     }
 

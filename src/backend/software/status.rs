@@ -100,10 +100,13 @@ impl Status {
         Ok(self.all_done())
     }
 
+    /// Agrees with [`query`](Self::query) in both directions, whichever of the two a wait has seen
+    /// done: the mark counts among the pieces done before its number counts as completed, and
+    /// everything done includes the mark.
     pub(super) fn query_mark(&self, number: u64, slot: Slot) -> Result<bool> {
         self.look_for_trouble("query_mark")?;
         self.check_issued(number, slot)?;
-        Ok(self.completed.load(Ordering::Acquire) >= number)
+        Ok(self.has_completed(number) || self.all_done())
     }
 
     pub(super) fn check_issued(&self, number: u64, slot: Slot) -> Result<()> {
@@ -134,11 +137,15 @@ impl Status {
         self.done.fetch_add(1, Ordering::Release);
     }
 
-    pub(super) fn set_issued(&self, number: u64) {
+    /// A mark of `number` is queued. Who sees the number issued also sees its piece queued.
+    pub(super) fn add_mark(&self, number: u64) {
+        self.add_queued(1);
         self.issued.store(number, Ordering::Release);
     }
 
-    pub(super) fn set_completed(&self, number: u64) {
+    /// The mark of `number` is done. Who sees that also sees its piece done.
+    pub(super) fn add_done_mark(&self, number: u64) {
+        self.add_done();
         self.completed.store(number, Ordering::Release);
     }
 

@@ -35,6 +35,8 @@ mod spawner;
 mod yield_now;
 
 pub use join::JoinHandle;
+#[allow(unused_imports, reason = "a host's, and the feature `std` says whether there are any")]
+pub(crate) use run::LiveStats;
 pub use run::RunStats;
 pub use spawner::Spawner;
 pub use yield_now::{YieldNow, yield_now};
@@ -67,7 +69,7 @@ pub struct Executor<F: Future> {
     /// How many places hold a task.
     live: usize,
     /// Panics of wakers and destructors since the executor was made.
-    contained: Cell<u64>,
+    contained: Rc<Cell<u64>>,
 }
 
 struct Place<F: Future> {
@@ -104,7 +106,7 @@ impl<F: Future> Executor<F> {
             link: None,
             round: Vec::new(),
             live: 0,
-            contained: Cell::new(0),
+            contained: Rc::default(),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::core::pace::Pacer;
 use crate::core::reactor::{Bystander, Reactor, Turn};
 use crate::core::sync::{Ordering, fence};
 use crate::core::time::{Clock, DurNs};
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{rc::Rc, sync::Arc, vec::Vec};
 use core::cell::Cell;
 use core::pin::{Pin, pin};
 use core::task::{Context, Poll};
@@ -30,6 +30,36 @@ pub struct RunStats {
     pub idle_ns: u64,
     /// Panics of wakers and destructors that were contained.
     pub panics: u64,
+}
+
+/// What runs count, readable while they run: neither an error nor a panic of a run loses it.
+#[derive(Default)]
+pub(crate) struct LiveStats {
+    polls: Cell<u64>,
+    woke: Cell<u64>,
+    slept: Cell<u64>,
+    parked: Cell<u64>,
+    idle_ns: Cell<u64>,
+    panics: Cell<u64>,
+}
+
+impl LiveStats {
+    /// The counts so far.
+    pub(crate) fn get(&self) -> RunStats {
+        RunStats {
+            polls: self.polls.get(),
+            woke: self.woke.get(),
+            slept: self.slept.get(),
+            parked: self.parked.get(),
+            idle_ns: self.idle_ns.get(),
+            panics: self.panics.get(),
+        }
+    }
+}
+
+#[inline]
+fn add(counter: &Cell<u64>, more: u64) {
+    counter.set(counter.get().wrapping_add(more));
 }
 
 /// The main future of a run that has none.
@@ -58,8 +88,20 @@ impl<F: Future> Executor<F> {
         idle: &mut I,
         park_bound: DurNs,
     ) -> Result<RunStats> {
-        let (_, stats) = self.drive::<C, I, NoMain>(reactor, idle, park_bound, None)?;
-        Ok(stats)
+        let stats = LiveStats::default();
+        self.run_counting(reactor, idle, park_bound, &stats)?;
+        Ok(stats.get())
+    }
+
+    /// The same, counting into `stats` as it goes.
+    pub(crate) fn run_counting<C: Clock, I: Idle>(
+        &mut self,
+        reactor: &Reactor<'_, C>,
+        idle: &mut I,
+        park_bound: DurNs,
+        stats: &LiveStats,
+    ) -> Result<()> {
+        self.drive::<C, I, NoMain>(reactor, idle, park_bound, None, stats).map(drop)
     }
 
     /// Runs until `main` has finished, and leaves the tasks that have not. `main` is polled first.
@@ -78,8 +120,22 @@ impl<F: Future> Executor<F> {
         park_bound: DurNs,
         main: M,
     ) -> Result<(M::Output, RunStats)> {
-        let (output, stats) = self.drive(reactor, idle, park_bound, Some(pin!(main)))?;
-        Ok((output.expect("a run with a main future ends with its output"), stats))
+        let stats = LiveStats::default();
+        let output = self.run_until_counting(reactor, idle, park_bound, main, &stats)?;
+        Ok((output, stats.get()))
+    }
+
+    /// The same, counting into `stats` as it goes.
+    pub(crate) fn run_until_counting<C: Clock, I: Idle, M: Future>(
+        &mut self,
+        reactor: &Reactor<'_, C>,
+        idle: &mut I,
+        park_bound: DurNs,
+        main: M,
+        stats: &LiveStats,
+    ) -> Result<M::Output> {
+        let output = self.drive(reactor, idle, park_bound, Some(pin!(main)), stats)?;
+        Ok(output.expect("a run with a main future ends with its output"))
     }
 
     fn drive<C: Clock, I: Idle, M: Future>(
@@ -88,11 +144,12 @@ impl<F: Future> Executor<F> {
         idle: &mut I,
         park_bound: DurNs,
         mut main: Option<Pin<&mut M>>,
-    ) -> Result<(Option<M::Output>, RunStats)> {
+        stats: &LiveStats,
+    ) -> Result<Option<M::Output>> {
         let link = self.connect(reactor.doorbell(), idle);
         let inbox = self.inbox.clone();
         let _running = Running::start(&link, || inbox.joins.clear_polling());
-        let mut stats = RunStats::default();
+        let panics = CountPanics::start(&stats.panics, &self.contained, reactor.contained());
         let mut pacer = Pacer::new();
         let witness = Cell::new(0);
         if main.is_some() {
@@ -106,13 +163,14 @@ impl<F: Future> Executor<F> {
             }
             if self.round.is_empty() {
                 if self.live == 0 && main.is_none() {
-                    return Ok((None, stats));
+                    return Ok(None);
                 }
-                self.idle(&link, reactor, idle, park_bound, main.is_some(), &witness, &mut stats)?;
+                panics.count();
+                self.idle(&link, reactor, idle, park_bound, main.is_some(), &witness, stats)?;
                 continue;
             }
             while let Some(index) = self.round.pop() {
-                stats.polls += 1;
+                add(&stats.polls, 1);
                 self.places[index as usize].task.begin_poll();
                 if index == MAIN {
                     if let Some(main) = &mut main {
@@ -121,7 +179,7 @@ impl<F: Future> Executor<F> {
                         if let Poll::Ready(output) =
                             main.as_mut().poll(&mut Context::from_waker(waker))
                         {
-                            return Ok((Some(output), stats));
+                            return Ok(Some(output));
                         }
                     }
                 } else {
@@ -131,10 +189,10 @@ impl<F: Future> Executor<F> {
                 if (reactor.is_waiting() || idle.has_io()) && pacer.step() {
                     let now = reactor.monotonic_ns();
                     if reactor.is_waiting() {
-                        stats.woke += u64::from(reactor.fire_between_polls(pacer.every(), now));
+                        add(&stats.woke, u64::from(reactor.fire_between_polls(pacer.every(), now)));
                     }
                     if idle.has_io() {
-                        stats.woke += u64::from(idle.poll_io(now));
+                        add(&stats.woke, u64::from(idle.poll_io(now)));
                     }
                     pacer.looked(now);
                 }
@@ -172,7 +230,7 @@ impl<F: Future> Executor<F> {
         park_bound: DurNs,
         has_main: bool,
         witness: &Cell<usize>,
-        stats: &mut RunStats,
+        stats: &LiveStats,
     ) -> Result<()> {
         let began = reactor.monotonic_ns();
         let attention = &self.inbox.joins.attention;
@@ -180,13 +238,13 @@ impl<F: Future> Executor<F> {
         let tasks_left = self.live + usize::from(has_main);
         match reactor.turn_beside(idle, park_bound, tasks_left, &ready_set)? {
             Turn::Woke => {
-                stats.woke += 1;
+                add(&stats.woke, 1);
                 return Ok(());
             }
-            Turn::Slept => stats.slept += 1,
-            Turn::Parked => stats.parked += 1,
+            Turn::Slept => add(&stats.slept, 1),
+            Turn::Parked => add(&stats.parked, 1),
         }
-        stats.idle_ns += reactor.monotonic_ns().since(began).0;
+        add(&stats.idle_ns, reactor.monotonic_ns().since(began).0);
         Ok(())
     }
 
@@ -225,6 +283,32 @@ impl<F: Future> Executor<F> {
         self.round.retain(|&index| places[index as usize].future.is_some());
         self.round.iter().for_each(|&index| places[index as usize].task.mark_queued());
         link
+    }
+}
+
+/// Counts the panics that a run contained, at each idle and when the run returns or unwinds.
+struct CountPanics<'a> {
+    into: &'a Cell<u64>,
+    executor: Rc<Cell<u64>>,
+    reactor: &'a Cell<u64>,
+    counted: Cell<u64>,
+}
+
+impl<'a> CountPanics<'a> {
+    fn start(into: &'a Cell<u64>, executor: &Rc<Cell<u64>>, reactor: &'a Cell<u64>) -> Self {
+        let counted = Cell::new(executor.get() + reactor.get());
+        CountPanics { into, executor: executor.clone(), reactor, counted }
+    }
+
+    fn count(&self) {
+        let now = self.executor.get() + self.reactor.get();
+        add(self.into, now - self.counted.replace(now));
+    }
+}
+
+impl Drop for CountPanics<'_> {
+    fn drop(&mut self) {
+        self.count();
     }
 }
 

@@ -223,6 +223,11 @@ impl<'l, C: Clock> Reactor<'l, C> {
         self.contained.get()
     }
 
+    /// The counter of [`contained_panics`](Self::contained_panics).
+    pub(crate) fn contained(&self) -> &Cell<u64> {
+        &self.contained
+    }
+
     /// Whether anything is registered: one load.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {

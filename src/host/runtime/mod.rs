@@ -18,6 +18,8 @@ mod builder;
 mod events;
 mod handle;
 mod idle;
+mod inside;
+mod pending;
 mod port;
 mod spawned;
 mod stats;
@@ -25,6 +27,7 @@ mod stats;
 pub use builder::RuntimeBuilder;
 pub use handle::Handle;
 pub use idle::executor_caps;
+pub use pending::RuntimeHealth;
 pub use port::RuntimePort;
 pub use spawned::Spawned;
 pub use stats::{PointStats, RuntimeStats};
@@ -38,7 +41,16 @@ use core::ops::Deref;
 use handle::Task;
 use idle::RuntimeIdle;
 
+/// The shortest park bound that a runtime uses; see [`RuntimeBuilder::park_bound`]. With none at all
+/// a runtime that waits would only read the clock and its words, at the whole of a core.
+const SHORTEST_PARK_BOUND: DurNs = DurNs::from_us(20);
+
 /// Runs one thread's tasks and their waits for devices.
+///
+/// # Park bound
+///
+/// A [`park_bound`](RuntimeBuilder::park_bound) below 20 us counts as 20 us: a shorter sleep costs
+/// the kernel more time than it lasts.
 ///
 /// ```
 /// use gpu_async_reactor::backend::software::SoftwareDevice;
@@ -106,10 +118,9 @@ impl Runtime {
     pub fn block_on<M: Future>(&self, main: M) -> Result<M::Output> {
         let mut running = self.try_run()?;
         let Running { executor, idle } = &mut *running;
-        let reactor = self.handle.reactor();
-        let (output, stats) = executor.run_until(reactor, idle, self.park_bound, main)?;
-        self.handle.add_run(stats);
-        Ok(output)
+        let _inside = self.handle.enter();
+        let (reactor, stats) = (self.handle.reactor(), self.handle.run_stats());
+        executor.run_until_counting(reactor, idle, self.park_bound(), main, stats)
     }
 
     /// Runs until no task is left.
@@ -124,9 +135,13 @@ impl Runtime {
     pub fn run(&self) -> Result<()> {
         let mut running = self.try_run()?;
         let Running { executor, idle } = &mut *running;
-        let stats = executor.run(self.handle.reactor(), idle, self.park_bound)?;
-        self.handle.add_run(stats);
-        Ok(())
+        let _inside = self.handle.enter();
+        let (reactor, stats) = (self.handle.reactor(), self.handle.run_stats());
+        executor.run_counting(reactor, idle, self.park_bound(), stats)
+    }
+
+    fn park_bound(&self) -> DurNs {
+        self.park_bound.max(SHORTEST_PARK_BOUND)
     }
 
     fn try_run(&self) -> Result<core::cell::RefMut<'_, Running>> {

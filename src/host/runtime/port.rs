@@ -1,13 +1,20 @@
 //! The port that a runtime makes of a stream: on its reactor, or on the thread for `naive`.
 
+use super::handle::Handle;
 use crate::core::error::{Error, Result};
 use crate::core::port::{CompletionPort, DeviceStream, ReactorPort, ThreadPort, Ticket};
 use crate::core::time::DurNs;
 use crate::host::{StdClock, StdIdle};
 
 /// A port of a stream, made by [`Handle::port`](super::Handle::port).
+///
+/// Outside its running runtime its [`park`](CompletionPort::park) is an error, as the waits of the
+/// handle are. Polls and pauses yield and so make progress under any executor.
 #[derive(Debug)]
-pub struct RuntimePort<'h, S>(pub(super) Kind<'h, S>);
+pub struct RuntimePort<'h, S> {
+    pub(super) kind: Kind<'h, S>,
+    pub(super) handle: &'h Handle,
+}
 
 #[derive(Debug)]
 pub(super) enum Kind<'h, S> {
@@ -18,7 +25,7 @@ pub(super) enum Kind<'h, S> {
 /// The same call on whichever port it is.
 macro_rules! either {
     ($self:ident, $port:ident => $call:expr) => {
-        match &mut $self.0 {
+        match &mut $self.kind {
             Kind::Thread($port) => $call,
             Kind::Reactor($port) => $call,
         }
@@ -28,31 +35,35 @@ macro_rules! either {
 impl<S: DeviceStream> RuntimePort<'_, S> {
     /// The stream.
     pub fn stream(&self) -> &S {
-        match &self.0 {
+        match &self.kind {
             Kind::Thread(port) => port.stream(),
             Kind::Reactor(port) => port.stream(),
         }
     }
 
-    /// Queues the store now, behind everything queued so far, so that this point can be waited for
+    /// Queues the store now, after everything queued so far, so that this point can be waited for
     /// after more was queued.
     ///
     /// # Errors
     ///
     /// That of [`DeviceStream::mark`].
-    pub fn mark(&mut self) -> Result<Ticket> {
-        either!(self, port => port.mark())
+    pub fn mark(&self) -> Result<Ticket> {
+        match &self.kind {
+            Kind::Thread(port) => port.mark(),
+            Kind::Reactor(port) => port.mark(),
+        }
     }
 
     /// A port of the point of `ticket`, which must be one of this stream's. Arming it queues nothing.
-    pub fn at(&mut self, ticket: Ticket) -> RuntimePort<'_, &S> {
-        match &mut self.0 {
-            Kind::Thread(port) => {
-                let idle = port.idle().another();
-                RuntimePort(Kind::Thread(port.at_with(ticket, idle)))
-            }
-            Kind::Reactor(port) => RuntimePort(Kind::Reactor(port.at(ticket))),
-        }
+    /// Ports of several tickets can be held and awaited at once.
+    #[must_use]
+    pub fn at(&self, ticket: Ticket) -> RuntimePort<'_, &S> {
+        let kind = match &self.kind {
+            // Each has an idle of its own, as two of them may park at the same time.
+            Kind::Thread(port) => Kind::Thread(port.at_with(ticket, port.idle().another())),
+            Kind::Reactor(port) => Kind::Reactor(port.at(ticket)),
+        };
+        RuntimePort { kind, handle: self.handle }
     }
 }
 
@@ -80,7 +91,8 @@ impl<S: DeviceStream> CompletionPort for RuntimePort<'_, S> {
     }
 
     async fn park(&mut self, bound: DurNs) -> Result<bool> {
-        either!(self, port => port.park(bound).await)
+        let handle = self.handle;
+        either!(self, port => handle.within("a park", port.park(bound)).await?)
     }
 
     fn seen(&mut self) -> bool {

@@ -1,6 +1,7 @@
 //! The result of a runtime's task. The executor runs tasks of one erased type; the output goes by a
 //! cell that the task and its handle share.
 
+use super::inside::RuntimeId;
 use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::executor::JoinHandle;
 use alloc::rc::Rc;
@@ -11,9 +12,14 @@ use core::task::{Context, Poll};
 
 /// The handle of a task spawned on a runtime: a [`JoinHandle`] with the task's output. Dropping it
 /// detaches the task.
+///
+/// Once the task has finished, its handle can be awaited anywhere. Before that, polled where the
+/// runtime does not run, it resolves to [`OutsideRuntime`](ErrorCode::OutsideRuntime), as nothing
+/// there runs the task; it can be awaited again inside.
 pub struct Spawned<T> {
     pub(super) join: JoinHandle<()>,
     pub(super) output: Rc<Cell<Option<T>>>,
+    pub(super) runtime: RuntimeId,
 }
 
 impl<T> Spawned<T> {
@@ -33,6 +39,9 @@ impl<T> Future for Spawned<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
+        if !self.join.is_finished() {
+            self.runtime.check("the handle of a task")?;
+        }
         Pin::new(&mut self.join).poll(cx).map(|finished| {
             finished?;
             // Taken already where the handle is polled again after it was ready.

@@ -1,10 +1,11 @@
 //! What a runtime measures at each point, ready for a metrics page.
 
+use super::pending::PendingAt;
 use crate::core::estimate::{Outcome, PointEstimate};
 use crate::core::executor::RunStats;
 use crate::core::plan::WaitPlan;
 use crate::core::port::{End, Waited};
-use crate::core::time::DurNs;
+use crate::core::time::{DurNs, MonoNs};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -52,12 +53,14 @@ impl Point {
 }
 
 impl Points {
-    /// The predicted sleep at `point`, if the plan predicts and the point has been seen.
-    pub(super) fn sleep(&self, point: &str, plan: &WaitPlan) -> Option<DurNs> {
-        self.0.get(point)?.estimate.sleep_ns(plan.predict.as_ref()?)
+    /// A wait begins at `point`: its predicted sleep, if the plan predicts and a wait has ended
+    /// there. The first wait at a point allocates, and is part of the statistics from now on.
+    pub(super) fn begin(&mut self, point: &'static str, plan: &WaitPlan) -> Option<DurNs> {
+        let point = self.0.entry(point).or_insert_with(Point::new);
+        point.estimate.sleep_ns(plan.predict.as_ref()?)
     }
 
-    /// Records the end of a wait; `None` is an error. The first wait at a point allocates.
+    /// Records the end of a wait; `None` is an error.
     pub(super) fn record(&mut self, point: &'static str, plan: &WaitPlan, waited: Option<&Waited>) {
         let point = self.0.entry(point).or_insert_with(Point::new);
         point.waits += 1;
@@ -80,8 +83,16 @@ impl Points {
         }
     }
 
-    pub(super) fn snapshot(&self) -> Vec<PointStats> {
-        self.0.iter().map(|(name, point)| PointStats::of(name, point)).collect()
+    /// The points as they are at `now`, with the waits that are pending there.
+    pub(super) fn snapshot(
+        &self,
+        pending: &BTreeMap<&'static str, PendingAt>,
+        now: MonoNs,
+    ) -> Vec<PointStats> {
+        let of = |(name, point): (&&'static str, _)| {
+            PointStats::of(name, point, pending.get(name).copied(), now)
+        };
+        self.0.iter().map(of).collect()
     }
 }
 
@@ -91,6 +102,10 @@ impl Points {
 pub struct PointStats {
     /// The caller's name of the point.
     pub point: &'static str,
+    /// Waits that have begun and not ended.
+    pub pending: u64,
+    /// The age of the oldest of them.
+    pub oldest_pending: Option<DurNs>,
     /// Waits that ended, with an error or without.
     pub waits: u64,
     /// Waits that ended with an error.
@@ -118,10 +133,12 @@ pub struct PointStats {
 }
 
 impl PointStats {
-    fn of(name: &'static str, point: &Point) -> Self {
+    fn of(name: &'static str, point: &Point, pending: Option<PendingAt>, now: MonoNs) -> Self {
         let residual = |quantile| DurNs(point.residuals.value_at_quantile(quantile));
         PointStats {
             point: name,
+            pending: pending.map_or(0, |pending| pending.count),
+            oldest_pending: pending.map(|pending| now.since(pending.since)),
             waits: point.waits,
             errors: point.errors,
             timeouts: point.timeouts,
@@ -159,7 +176,11 @@ pub struct RuntimeStats {
     pub executor: String,
     /// The warnings of what fell back.
     pub warnings: Vec<String>,
-    /// What all runs so far did.
+    /// Waits that have begun and not ended, at all points.
+    pub pending: u64,
+    /// The age of the oldest of them. It grows without limit while a wait hangs.
+    pub oldest_pending: Option<DurNs>,
+    /// What all runs did so far, the present one included.
     pub run: RunStats,
     /// The points, by name.
     pub points: Vec<PointStats>,
@@ -185,8 +206,11 @@ mod serialise {
 
     impl Serialize for PointStats {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            let mut fields = serializer.serialize_struct("PointStats", 13)?;
+            let mut fields = serializer.serialize_struct("PointStats", 15)?;
             fields.serialize_field("point", self.point)?;
+            fields.serialize_field("pending", &self.pending)?;
+            let oldest = self.oldest_pending.map(|age| age.0);
+            fields.serialize_field("oldest_pending_ns", &oldest)?;
             fields.serialize_field("waits", &self.waits)?;
             fields.serialize_field("errors", &self.errors)?;
             fields.serialize_field("timeouts", &self.timeouts)?;
@@ -208,22 +232,26 @@ mod serialise {
 
     impl Serialize for Run<'_> {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            let mut fields = serializer.serialize_struct("RunStats", 5)?;
+            let mut fields = serializer.serialize_struct("RunStats", 6)?;
             fields.serialize_field("polls", &self.0.polls)?;
             fields.serialize_field("woke", &self.0.woke)?;
             fields.serialize_field("slept", &self.0.slept)?;
             fields.serialize_field("parked", &self.0.parked)?;
             fields.serialize_field("idle_ns", &self.0.idle_ns)?;
+            fields.serialize_field("panics", &self.0.panics)?;
             fields.end()
         }
     }
 
     impl Serialize for RuntimeStats {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            let mut fields = serializer.serialize_struct("RuntimeStats", 5)?;
+            let mut fields = serializer.serialize_struct("RuntimeStats", 7)?;
             fields.serialize_field("plan", &self.plan)?;
             fields.serialize_field("executor", &self.executor)?;
             fields.serialize_field("warnings", &self.warnings)?;
+            fields.serialize_field("pending", &self.pending)?;
+            let oldest = self.oldest_pending.map(|age| age.0);
+            fields.serialize_field("oldest_pending_ns", &oldest)?;
             fields.serialize_field("run", &Run(&self.run))?;
             fields.serialize_field("points", &self.points)?;
             fields.end()

@@ -2,8 +2,8 @@
 
 use super::handle::Handle;
 use crate::core::error::{Error, Result};
-use crate::core::port::{CompletionPort, DeviceStream, ReactorPort, ThreadPort, Ticket};
-use crate::core::time::DurNs;
+use crate::core::port::{CompletionPort, DeviceStream, ReactorPort, Spun, ThreadPort, Ticket};
+use crate::core::time::{Clock, DurNs, MonoNs};
 use crate::host::{StdClock, StdIdle};
 
 /// A port of a stream, made by [`Handle::port`](super::Handle::port).
@@ -101,5 +101,19 @@ impl<S: DeviceStream> CompletionPort for RuntimePort<'_, S> {
 
     async fn pause(&mut self) {
         either!(self, port => port.pause().await);
+    }
+
+    async fn spin<T: Clock>(
+        &mut self,
+        time: &T,
+        backstop: DurNs,
+        until: Option<MonoNs>,
+    ) -> Result<Spun> {
+        match &mut self.kind {
+            Kind::Thread(port) => port.spin(time, backstop, until).await,
+            Kind::Reactor(port) => {
+                self.handle.within("a spin", port.spin(time, backstop, until)).await?
+            }
+        }
     }
 }

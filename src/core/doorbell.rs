@@ -64,21 +64,25 @@ impl Doorbell {
         self.line().words[0].fetch_add(1, Ordering::Release);
     }
 
-    /// Rings from the host to end an idle although no slot was stored into: an executor's wake.
-    /// [`wakes`](Self::wakes) is counted up after the ring, so that the count never runs ahead of
-    /// what word 0 shows.
+    /// Rings from the host to end an idle although no slot was stored into: an executor's wake. It is
+    /// counted before the ring.
     #[inline]
     pub(crate) fn ring_for_wake(&self) {
+        self.0.wakes.fetch_add(1, Ordering::Relaxed);
         self.ring();
-        self.0.wakes.fetch_add(1, Ordering::Release);
     }
 
-    /// How many rings were made for a wake alone. Read before a snapshot it counts at most what
-    /// word 0 of the snapshot shows: a reader that finds both moved by the same number knows that
-    /// no store was rung for by the host.
+    /// The words, and how many of the host's rings were made after a store, as far as they show it:
+    /// those in word 0 less the wakes.
+    ///
+    /// A wake may be counted and not rung yet, so that the number is too small by one until it rings. It
+    /// is never too large: the words are read first, and a ring that they show was counted before
+    /// it. So a ring after a store makes the number grow, if not at once then when the wake rings.
     #[inline]
-    pub(crate) fn wakes(&self) -> u64 {
-        self.0.wakes.load(Ordering::Acquire)
+    pub(crate) fn snapshot_with_stores(&self) -> (DoorbellSnapshot, u64) {
+        let words = self.snapshot();
+        let wakes = self.0.wakes.load(Ordering::Relaxed);
+        (words, words[0].wrapping_sub(wakes))
     }
 
     /// The line, for a device to store into and a monitor to watch.

@@ -27,6 +27,8 @@ mod future;
 mod groups;
 pub(crate) mod heap;
 pub(crate) mod lines;
+#[cfg(all(loom, test))]
+mod model;
 mod scan;
 mod spin;
 mod turn;

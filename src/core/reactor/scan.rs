@@ -57,29 +57,28 @@ impl ScanPace {
 #[derive(Clone, Copy)]
 pub(super) struct Seen {
     words: DoorbellSnapshot,
-    /// How many of the host's rings in word 0 were for a wake alone.
-    wakes: u64,
+    /// The rings of the host that came after a store.
+    stores: u64,
 }
 
 impl Seen {
+    #[inline]
     pub(super) fn now(doorbell: &Doorbell) -> Self {
-        // In this order: see `Doorbell::wakes`.
-        let wakes = doorbell.wakes();
-        Seen { wakes, words: doorbell.snapshot() }
+        let (words, stores) = doorbell.snapshot_with_stores();
+        Seen { words, stores }
     }
 
     pub(super) fn words(&self) -> &DoorbellSnapshot {
         &self.words
     }
 
-    /// Whether a store into a slot may have been rung for since `last`. Without a branch a word, and
-    /// without the call that `!=` makes.
+    /// Whether a store into a slot was rung for since `last`. A wake of the executor alone is none.
+    /// Without a branch a word, and without the call that `!=` makes.
     #[inline]
-    fn rung_since(&self, last: &Seen) -> bool {
+    pub(super) fn rung_since(&self, last: &Seen) -> bool {
         let differs = self.words.iter().zip(&last.words);
-        let host = self.words[0].wrapping_sub(last.words[0]);
         let devices = differs.skip(1).fold(0, |differs, (a, b)| differs | (a ^ b));
-        devices != 0 || host != self.wakes.wrapping_sub(last.wakes)
+        devices != 0 || (self.stores.wrapping_sub(last.stores) as i64) > 0
     }
 }
 

@@ -3,8 +3,10 @@
 //! Lines have eight slots in use; targets are the next number of each slot; the clock is the
 //! system's. Nothing has a deadline, except where a row says so.
 
+mod busy;
 mod idle_fire;
 mod one_among;
+mod spinners;
 mod storm;
 
 use crate::host::clock_read_ns;
@@ -23,7 +25,13 @@ const SIZES: [usize; 3] = [64, 4_096, 100_000];
 const SIZE_COLUMNS: [&str; 3] = ["64", "4,096", "100,000"];
 
 pub fn run(effort: Effort) -> Vec<Section> {
-    let mut sections = vec![storm::run(effort), one_among::run(effort), idle_fire::run(effort)];
+    let mut sections = vec![
+        storm::run(effort),
+        one_among::run(effort),
+        idle_fire::run(effort),
+        busy::run(effort),
+        spinners::run(effort),
+    ];
     let clock = format!("one clock read: {:.1} ns", clock_read_ns());
     sections.iter_mut().for_each(|section| section.note(&clock));
     sections

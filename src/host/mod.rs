@@ -51,6 +51,7 @@ macro_rules! where_no_io_uring {
     )* };
 }
 
+mod budget;
 mod idling;
 mod kernel;
 mod precise_timer;

@@ -9,7 +9,7 @@ pub use policy::ParkPolicy;
 #[cfg(loom)]
 pub use state::IdleState;
 
-use super::idling::{Idling, Sleeper};
+use super::idling::{Check, Idling, Sleeper};
 use super::kernel::Bed;
 use super::std_clock::StdClock;
 use crate::core::idle::Idle;
@@ -30,8 +30,7 @@ use state::IdleState;
 /// # Sleeping
 ///
 /// [`sleep_until`](Idle::sleep_until) is an absolute futex wait on `CLOCK_MONOTONIC`, with the timer
-/// slack of the thread lowered to 1 ns before its first one (see [`StdClock`], which also keeps it
-/// if told to). It never ends early but by the unparker, and late by the kernel's wake-up: 4 to 10 us at
+/// slack of the thread lowered to 1 ns meanwhile (see [`StdClock`], which also keeps it if told to). It never ends early but by the unparker, and late by the kernel's wake-up: 4 to 10 us at
 /// p50 with 1 ns of slack and 54 to 60 us with the usual 50 us, on a virtual machine with two cores (the
 /// test `a_sleep_never_ends_early` in `tests/std_idle.rs` prints it); deeper idle states of a CPU add to
 /// that. Elsewhere it waits on a condition variable.
@@ -117,12 +116,33 @@ impl Sleeper for InBed<'_> {
     }
 
     fn sleep(&self, at: MonoNs) -> bool {
-        self.clock.prepare_sleep();
+        // Before the state says that the thread sleeps, from where on a notifier enters the kernel.
+        let _slack = self.clock.low_slack(at);
         let state = self.unparker.state();
         if state.fall_asleep() {
             self.unparker.0.sleep(state::ASLEEP, at);
         }
         state.rise()
+    }
+}
+
+impl StdIdle {
+    /// [`park_line`](Idle::park_line) with more than one reason to end: see [`Check`].
+    pub(in crate::host) fn park<R: Fn(&CompletionLine) -> Check>(
+        &mut self,
+        line: &CompletionLine,
+        check: R,
+        bound: DurNs,
+    ) -> bool {
+        let bed = InBed { clock: self.idling.clock, unparker: &self.unparker };
+        let Some(word_wait) = self.word_wait else {
+            return self.idling.park(&bed, line, check, bound);
+        };
+        self.idling.interrupt();
+        let state = self.unparker.state();
+        word_wait.park(line, |line| state.is_notified() || check(line) != Check::Pending, bound);
+        state.take();
+        check(line) == Check::Ready
     }
 }
 
@@ -138,15 +158,8 @@ impl Idle for StdIdle {
         ready: R,
         bound: DurNs,
     ) -> bool {
-        let bed = InBed { clock: self.idling.clock, unparker: &self.unparker };
-        let Some(word_wait) = self.word_wait else {
-            return self.idling.park_line(&bed, line, ready, bound);
-        };
-        self.idling.interrupt();
-        let state = self.unparker.state();
-        word_wait.park(line, |line| state.is_notified() || ready(line), bound);
-        state.take();
-        ready(line)
+        let check = |line: &CompletionLine| if ready(line) { Check::Ready } else { Check::Pending };
+        self.park(line, check, bound)
     }
 
     fn unparker(&self) -> Option<Waker> {

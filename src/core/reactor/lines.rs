@@ -40,6 +40,12 @@ impl SlotRef {
     fn slot(self) -> usize {
         (self.0.get() - 1) as usize % LINE_WORDS
     }
+
+    /// A small number that no other slot of the table has at the time.
+    #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "a host's"))]
+    pub(crate) fn index(self) -> usize {
+        (self.0.get() - 1) as usize
+    }
 }
 
 /// What a future waits for.
@@ -319,6 +325,16 @@ impl<'l> LineTable<'l> {
                 gone.push(left);
             }
             complete(waiters, place);
+        }
+    }
+
+    /// The waiter with the least target of those that are queued on `slot`.
+    #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "a host's"))]
+    pub(crate) fn first(&self, slot: SlotRef) -> Option<u32> {
+        match self.queues[slot.line()][slot.slot()] {
+            NOWHERE => None,
+            code if code & HEAP == 0 => Some(code),
+            code => self.heaps[(code & !HEAP) as usize].peek().map(|(_, place)| place),
         }
     }
 

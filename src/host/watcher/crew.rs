@@ -2,18 +2,27 @@
 //!
 //! The spare looks twice in a patience whether the thread on duty is away in the same call as
 //! before. If so it takes over, and a new spare is started, unless as many threads are stuck as may
-//! be. A thread that comes back is the spare again, or ends where there is one.
+//! be. A thread that comes back is the spare again, or ends if there is one.
+//!
+//! A spare that the system refuses is asked for again once a patience. A thread on duty that ends by a panic of
+//! its own, for which a line's `as_ref` is enough, is taken over from like one that hangs, but does not
+//! count as stuck.
 
 use super::counters::count;
-use super::duty::Call;
+use super::duty::{Call, NO_DEVICE};
 use super::policy::WatchPolicy;
 use super::scan::{Relieved, Shared};
 use crate::core::error::{Error, Result};
+use crate::core::time::MonoNs;
+use crate::monotonic;
+use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
+use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Instant;
@@ -21,7 +30,16 @@ use std::time::Instant;
 /// After how many looks at a thread on duty that sleeps the spare sleeps too, until told.
 const QUIET_LOOKS: u32 = 8;
 
+/// Starts a thread. A test refuses it.
+pub(super) type StartThread = fn(Box<dyn FnOnce() + Send>) -> io::Result<ThreadId>;
+
+pub(super) fn start_thread(life: Box<dyn FnOnce() + Send>) -> io::Result<ThreadId> {
+    let thread = thread::Builder::new().name("watcher".to_string()).spawn(life)?;
+    Ok(thread.thread().id())
+}
+
 pub(super) struct Crew {
+    start: StartThread,
     state: Mutex<State>,
     changed: Condvar,
     has_spare: AtomicBool,
@@ -30,6 +48,12 @@ pub(super) struct Crew {
 #[derive(Default)]
 struct State {
     threads: Vec<ThreadId>,
+    /// Which of them is on duty, or was when it ended.
+    on_duty: Option<ThreadId>,
+    /// That one has ended by a panic.
+    died: bool,
+    /// When the system refused a spare last.
+    refused: MonoNs,
     /// Standing by, or on the way there: 0 or 1.
     spares: usize,
     stuck: usize,
@@ -41,8 +65,13 @@ struct State {
 }
 
 impl Crew {
-    pub(super) fn new() -> Self {
-        Crew { state: Mutex::default(), changed: Condvar::new(), has_spare: AtomicBool::new(false) }
+    pub(super) fn new(start: StartThread) -> Self {
+        Crew {
+            start,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            has_spare: AtomicBool::new(false),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -114,39 +143,97 @@ fn spawn(shared: &Arc<Shared>, on_duty: bool) -> Result<()> {
         // A thread that came back meanwhile.
         return Ok(());
     }
-    let spawned = thread::Builder::new()
-        .name("watcher".to_string())
-        .spawn(move || serve(&of_thread, on_duty));
-    let thread =
-        spawned.map_err(|error| Error::backend("start a watcher thread", error.to_string()))?;
-    state.threads.push(thread.thread().id());
-    if !on_duty {
+    let thread = match (crew.start)(Box::new(move || serve(&of_thread, on_duty))) {
+        Ok(thread) => thread,
+        Err(error) => {
+            state.refused = monotonic::now();
+            return Err(Error::backend("start a watcher thread", error.to_string()));
+        }
+    };
+    state.threads.push(thread);
+    if on_duty {
+        state.on_duty = Some(thread);
+    } else {
         state.spares += 1;
         crew.has_spare.store(true, Ordering::Relaxed);
     }
     Ok(())
 }
 
-/// The life of a thread.
-fn serve(shared: &Arc<Shared>, on_duty: bool) {
-    let crew = &shared.crew;
-    let mut on_duty = on_duty || stand_by(shared);
-    while on_duty {
-        on_duty = match shared.be_on_duty() {
-            Relieved::Closed => {
-                crew.lock().closed = true;
-                false
-            }
-            Relieved::TakenOver { spare } => spare && stand_by(shared),
-        };
+/// Tries once more to start the spare that the system refused, once a patience; not one that there may not be.
+#[cold]
+pub(super) fn retry_spare(shared: &Arc<Shared>, now: MonoNs) {
+    let is_due = {
+        let state = shared.crew.lock();
+        let allowed = state.spares == 0 && state.stuck < shared.policy.stuck_max;
+        allowed && now.since(state.refused) >= shared.policy.patience
+    };
+    if is_due {
+        // Refused again: it is tried again.
+        drop(spawn(shared, false));
     }
-    let me = thread::current().id();
-    crew.lock().threads.retain(|thread| *thread != me);
-    crew.changed.notify_all();
 }
 
-/// Is the spare. `true` once this thread has taken over, `false` once the watcher has ended.
-fn stand_by(shared: &Arc<Shared>) -> bool {
+/// The life of a thread.
+fn serve(shared: &Arc<Shared>, on_duty: bool) {
+    let enlisted = Enlisted { shared, serving: Cell::new(false) };
+    let crew = &shared.crew;
+    let mut hanging = if on_duty { Some(NO_DEVICE) } else { stand_by(shared) };
+    while let Some(device) = hanging {
+        enlisted.serving.set(true);
+        let relieved = shared.be_on_duty(device);
+        enlisted.serving.set(false);
+        hanging = match relieved {
+            Relieved::Closed => {
+                crew.lock().closed = true;
+                None
+            }
+            Relieved::TakenOver { spare: true } => stand_by(shared),
+            Relieved::TakenOver { spare: false } => None,
+        };
+    }
+}
+
+/// A thread's place in the crew, given back however the thread ends.
+struct Enlisted<'a> {
+    shared: &'a Arc<Shared>,
+    /// It is on duty, or was when it went away in a call.
+    serving: Cell<bool>,
+}
+
+impl Drop for Enlisted<'_> {
+    fn drop(&mut self) {
+        let crew = &self.shared.crew;
+        let me = thread::current().id();
+        let mut state = crew.lock();
+        state.threads.retain(|thread| *thread != me);
+        let mut needs_spare = false;
+        if self.serving.get() {
+            // By a panic.
+            if state.on_duty == Some(me) {
+                if self.shared.duty.look().is_none() {
+                    // Away for ever, so that the spare takes over.
+                    let _ = self.shared.duty.begin_call(NO_DEVICE);
+                }
+                state.died = true;
+                state.resting = false;
+                state.spare_asleep = false;
+                needs_spare = state.spares == 0;
+            } else {
+                state.stuck -= 1;
+            }
+        }
+        drop(state);
+        crew.changed.notify_all();
+        if needs_spare {
+            drop(spawn(self.shared, false));
+        }
+    }
+}
+
+/// Is the spare. Returns once this thread has taken over, with the device that the call asks which it took over
+/// from, or `None` once the watcher has ended.
+fn stand_by(shared: &Arc<Shared>) -> Option<usize> {
     let crew = &shared.crew;
     let between_looks = Duration::from(shared.policy.patience) / 2;
     // The call that the thread on duty is away in, and since when at least.
@@ -157,7 +244,7 @@ fn stand_by(shared: &Arc<Shared>) -> bool {
         quiet = if state.resting { quiet + 1 } else { 0 };
         if state.closed {
             state.spares -= 1;
-            return false;
+            return None;
         }
         if quiet > QUIET_LOOKS {
             state.spare_asleep = true;
@@ -169,8 +256,10 @@ fn stand_by(shared: &Arc<Shared>) -> bool {
         seen = match (shared.duty.look(), seen) {
             (Some(call), Some((same, since))) if call == same => {
                 // The wait may have ended early.
-                if now - since >= between_looks && take_over(shared, call) {
-                    return true;
+                let device =
+                    if now - since >= between_looks { take_over(shared, call) } else { None };
+                if device.is_some() {
+                    return device;
                 }
                 seen
             }
@@ -180,26 +269,30 @@ fn stand_by(shared: &Arc<Shared>) -> bool {
 }
 
 /// Takes the duty from the thread that is away in `call`, which then counts as stuck, and starts
-/// another spare if there may be one. `false` where that thread is back.
-fn take_over(shared: &Arc<Shared>, call: Call) -> bool {
+/// another spare if there may be one. Returns the device that the call asks; `None` if that thread is back.
+fn take_over(shared: &Arc<Shared>, call: Call) -> Option<usize> {
     let crew = &shared.crew;
-    let another = {
+    let (device, another) = {
         // Locked over both: the thread that finds itself taken over comes here next.
         let mut state = crew.lock();
-        if !shared.duty.take_over(call) {
-            return false;
-        }
-        state.stuck += 1;
+        let device = shared.duty.take_over(call)?;
+        state.on_duty = Some(thread::current().id());
         state.spares -= 1;
         crew.has_spare.store(state.spares > 0, Ordering::Relaxed);
-        state.stuck < shared.policy.stuck_max
+        if core::mem::take(&mut state.died) {
+            // No call of it is left that could return.
+            (NO_DEVICE, true)
+        } else {
+            state.stuck += 1;
+            count(&shared.counters.abandoned);
+            (device, state.stuck < shared.policy.stuck_max)
+        }
     };
-    count(&shared.counters.abandoned);
     if another {
-        // Where the system refuses a thread, no status is asked until one comes back.
+        // If the system refuses a thread, no status is asked until it gives one or one comes back.
         drop(spawn(shared, false));
     }
-    true
+    Some(device)
 }
 
 /// What a closed watcher waits for its threads: long enough for the spare to take over and to end

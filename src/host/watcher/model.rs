@@ -150,22 +150,26 @@ fn a_late_thread_and_its_spare_are_neither_both_on_duty_nor_neither() {
         // What whoever is on duty holds between two calls.
         let tables = Arc::new(Mutex::new(0));
         let held = lock(&tables);
-        let call = duty.begin_call();
+        let call = duty.begin_call(7);
         drop(held);
-        let (spares, spares_tables) = (duty.clone(), tables.clone());
+        let (spares, spares_tables, own) = (duty.clone(), tables.clone(), call);
         let spare = thread::spawn(move || {
-            let took_over = spares.look().is_some_and(|call| spares.take_over(call));
-            if took_over {
+            let call = spares.look();
+            let device = call.and_then(|call| spares.take_over(call));
+            if let Some(device) = device {
                 *lock(&spares_tables) += 1;
+                // Calls are numbered 1, 3, ...: this one's device is known with it.
+                let first = call == Some(own);
+                assert_eq!(device, if first { 7 } else { 8 }, "the device of the call taken over");
             }
-            took_over
+            device.is_some()
         });
         // Two calls: a take-over of the first must not take the second.
         let mut on_duty = duty.end_call(call);
         if on_duty {
             let mut held = lock(&tables);
             *held += 1;
-            let call = duty.begin_call();
+            let call = duty.begin_call(8);
             drop(held);
             on_duty = duty.end_call(call);
         }

@@ -64,7 +64,7 @@ pub(super) struct Idling<C = StdClock> {
 #[derive(Clone, Copy, Debug)]
 struct Idleness {
     since: MonoNs,
-    /// When its last park ended.
+    /// When its last park ended, from where on it ends soon. `MAX` if it does not.
     last: MonoNs,
 }
 
@@ -149,7 +149,9 @@ impl<C: Clock> Idling<C> {
             charged = now;
         }
         self.idleness = match ended {
-            Ended::Bound | Ended::Stirred => Some(Idleness { since, last: charged }),
+            Ended::Bound => Some(Idleness { since, last: charged }),
+            // However long it takes to attend to.
+            Ended::Stirred => Some(Idleness { since, last: MonoNs::MAX }),
             Ended::Ready | Ended::Woken => None,
         };
         matches!(ended, Ended::Ready)

@@ -300,3 +300,103 @@ fn take_over(shared: &Arc<Shared>, call: Call) -> Option<usize> {
 pub(super) fn end_bound(policy: &WatchPolicy) -> Duration {
     Duration::from(policy.patience) * 2 + Duration::from_millis(100)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::core::idle::Idle;
+    use crate::core::line::{CompletionLine, OwnedDescriptor, Slot};
+    use crate::core::time::DurNs;
+    use crate::fork::Own;
+    use crate::host::watcher::future::Watch;
+    use crate::host::watcher::{WatchError, WatchOptions};
+    use crate::host::{StdClock, StdIdle};
+    use core::pin::Pin;
+    use core::sync::atomic::AtomicUsize;
+    use core::task::{Context, Poll, Waker};
+
+    static REFUSING: AtomicBool = AtomicBool::new(false);
+    static REFUSED: AtomicUsize = AtomicUsize::new(0);
+
+    fn start_or_refuse(life: Box<dyn FnOnce() + Send>) -> io::Result<ThreadId> {
+        if REFUSING.load(Ordering::Relaxed) {
+            REFUSED.fetch_add(1, Ordering::Relaxed);
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        start_thread(life)
+    }
+
+    fn ended<F>(mut watch: Watch<F>) -> crate::host::watcher::WatchResult
+    where
+        F: FnMut() -> Result<bool> + Send + 'static,
+    {
+        loop {
+            let polled = Pin::new(&mut watch).poll(&mut Context::from_waker(Waker::noop()));
+            if let Poll::Ready(result) = polled {
+                return result;
+            }
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_spare_thread_that_the_system_refused_is_asked_for_again_and_statuses_are_asked_then() {
+        let policy = WatchPolicy { patience: DurNs::from_ms(2), ..WatchPolicy::BALANCED };
+        let idle = StdIdle::with(StdClock::new(), policy.park);
+        let unparker = idle.unparker().unwrap();
+        let shared = Arc::new(Shared::new(policy, idle, unparker, start_or_refuse));
+        start(&shared).unwrap();
+        let watch =
+            |device: usize, target: u64, status: Box<dyn FnMut() -> Result<bool> + Send>| {
+                let line = CompletionLine::shared();
+                let word = OwnedDescriptor { line, slot: Slot::ALL[0], target };
+                let options = WatchOptions::new(DurNs::from_ms(1)).device(device);
+                Watch::new(Own::new(shared.clone()), word, options, status)
+            };
+        // The spare that takes over from this one finds no successor.
+        REFUSING.store(true, Ordering::Relaxed);
+        let lock = Arc::new(Mutex::new(()));
+        let held = lock.lock().unwrap();
+        let of_status = lock.clone();
+        let mut hangs = watch(
+            1,
+            0,
+            Box::new(move || {
+                drop(of_status.lock());
+                Ok(true)
+            }),
+        );
+        assert!(Pin::new(&mut hangs).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        while shared.counters.get().abandoned == 0 {
+            thread::yield_now();
+        }
+        // Nobody can be asked meanwhile, and the system is asked once a patience, not all the time.
+        let began = Instant::now();
+        let result = ended(watch(2, 1, Box::new(|| Ok(true))));
+        assert!(matches!(result, Err(WatchError::Watcher(_))), "{result:?}");
+        let mut waiting = watch(3, 1, Box::new(|| Ok(true)));
+        while REFUSED.load(Ordering::Relaxed) < 5 {
+            // Something is registered, so the thread on duty does not rest.
+            let polled = Pin::new(&mut waiting).poll(&mut Context::from_waker(Waker::noop()));
+            if polled.is_ready() {
+                waiting = watch(3, 1, Box::new(|| Ok(true)));
+            }
+            thread::yield_now();
+        }
+        assert!(began.elapsed() >= Duration::from_millis(6), "four times once a patience");
+        REFUSING.store(false, Ordering::Relaxed);
+        // It is given one, while the first call hangs still.
+        while ended(watch(2, 1, Box::new(|| Ok(true)))).is_err() {}
+        assert_eq!(shared.counters.get().returned, 0);
+        drop((waiting, held));
+        ended(hangs).unwrap();
+        shared.inbox.close();
+        shared.unparker.wake_by_ref();
+        crew_ends(&shared);
+    }
+
+    fn crew_ends(shared: &Shared) {
+        shared.crew.wait_for_end(end_bound(&shared.policy));
+        assert!(shared.crew.lock().threads.is_empty());
+    }
+}

@@ -224,7 +224,7 @@ fn f62_streams_of_one_device_have_one_key_and_those_of_two_have_two() {
     assert!(keys[0] == keys[1] && keys[0] != keys[2], "{keys:?}");
     // Through whatever holds the stream.
     let boxed: Box<dyn DeviceStream> = Box::new(streams[0].clone());
-    assert_eq!((&boxed).device_key(), keys[0]);
+    assert_eq!(boxed.device_key(), keys[0]);
 }
 
 #[test]

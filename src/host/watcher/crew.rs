@@ -11,6 +11,7 @@
 use super::counters::count;
 use super::duty::{Call, NO_DEVICE};
 use super::policy::WatchPolicy;
+use super::roster::{Roster, TakenOver};
 use super::scan::{Relieved, Shared};
 use crate::core::error::{Error, Result};
 use crate::core::time::MonoNs;
@@ -18,17 +19,11 @@ use crate::monotonic;
 use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::io;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Instant;
-
-/// After how many looks at a thread on duty that sleeps the spare sleeps too, until told.
-const QUIET_LOOKS: u32 = 8;
 
 /// Starts a thread. A test refuses it.
 pub(super) type StartThread = fn(Box<dyn FnOnce() + Send>) -> io::Result<ThreadId>;
@@ -39,92 +34,13 @@ pub(super) fn start_thread(life: Box<dyn FnOnce() + Send>) -> io::Result<ThreadI
 }
 
 pub(super) struct Crew {
+    pub(super) roster: Roster,
     start: StartThread,
-    state: Mutex<State>,
-    changed: Condvar,
-    has_spare: AtomicBool,
-}
-
-#[derive(Default)]
-struct State {
-    threads: Vec<ThreadId>,
-    /// Which of them is on duty, or was when it ended.
-    on_duty: Option<ThreadId>,
-    /// That one has ended by a panic.
-    died: bool,
-    /// When the system refused a spare last.
-    refused: MonoNs,
-    /// Standing by, or on the way there: 0 or 1.
-    spares: usize,
-    stuck: usize,
-    /// The thread on duty sleeps with nothing registered.
-    resting: bool,
-    /// The spare does not look before it is told.
-    spare_asleep: bool,
-    closed: bool,
 }
 
 impl Crew {
     pub(super) fn new(start: StartThread) -> Self {
-        Crew {
-            start,
-            state: Mutex::default(),
-            changed: Condvar::new(),
-            has_spare: AtomicBool::new(false),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether somebody would take over from a thread that hangs.
-    #[inline]
-    pub(super) fn has_spare(&self) -> bool {
-        self.has_spare.load(Ordering::Relaxed)
-    }
-
-    /// How many threads are stuck in a call.
-    pub(super) fn stuck(&self) -> usize {
-        self.lock().stuck
-    }
-
-    /// The thread on duty goes to sleep with nothing registered.
-    pub(super) fn rest(&self) {
-        self.lock().resting = true;
-    }
-
-    /// It is awake again.
-    pub(super) fn stir(&self) {
-        let mut state = self.lock();
-        state.resting = false;
-        if core::mem::take(&mut state.spare_asleep) {
-            drop(state);
-            self.changed.notify_all();
-        }
-    }
-
-    /// A thread that was taken over is back. `true`: it is the spare now; otherwise there is one
-    /// already, and it ends.
-    pub(super) fn come_back(&self) -> bool {
-        let mut state = self.lock();
-        state.stuck -= 1;
-        let needed = state.spares == 0;
-        if needed {
-            state.spares = 1;
-            self.has_spare.store(true, Ordering::Relaxed);
-        }
-        needed
-    }
-
-    /// Waits until every thread has ended but those that are stuck, for `bound` at the most. Not on
-    /// one of them.
-    pub(super) fn wait_for_end(&self, bound: Duration) {
-        let state = self.lock();
-        if !state.threads.contains(&thread::current().id()) {
-            let busy = |state: &mut State| state.threads.len() > state.stuck;
-            drop(self.changed.wait_timeout_while(state, bound, busy));
-        }
+        Crew { roster: Roster::new(), start }
     }
 }
 
@@ -136,39 +52,17 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<()> {
 
 fn spawn(shared: &Arc<Shared>, on_duty: bool) -> Result<()> {
     let of_thread = shared.clone();
-    let crew = &shared.crew;
-    // Locked until the thread is in the list: it may end at once.
-    let mut state = crew.lock();
-    if !on_duty && state.spares > 0 {
-        // A thread that came back meanwhile.
-        return Ok(());
-    }
-    let thread = match (crew.start)(Box::new(move || serve(&of_thread, on_duty))) {
-        Ok(thread) => thread,
-        Err(error) => {
-            state.refused = monotonic::now();
-            return Err(Error::backend("start a watcher thread", error.to_string()));
-        }
-    };
-    state.threads.push(thread);
-    if on_duty {
-        state.on_duty = Some(thread);
-    } else {
-        state.spares += 1;
-        crew.has_spare.store(true, Ordering::Relaxed);
-    }
-    Ok(())
+    let Crew { roster, start } = &shared.crew;
+    let spawned = roster
+        .enlist(on_duty, monotonic::now(), || start(Box::new(move || serve(&of_thread, on_duty))));
+    spawned.map_err(|error| Error::backend("start a watcher thread", error.to_string()))
 }
 
 /// Tries once more to start the spare that the system refused, once a patience; not one that there may not be.
 #[cold]
 pub(super) fn retry_spare(shared: &Arc<Shared>, now: MonoNs) {
-    let is_due = {
-        let state = shared.crew.lock();
-        let allowed = state.spares == 0 && state.stuck < shared.policy.stuck_max;
-        allowed && now.since(state.refused) >= shared.policy.patience
-    };
-    if is_due {
+    let policy = &shared.policy;
+    if shared.crew.roster.wants_spare(now, policy.stuck_max, policy.patience) {
         // Refused again: it is tried again.
         drop(spawn(shared, false));
     }
@@ -177,7 +71,6 @@ pub(super) fn retry_spare(shared: &Arc<Shared>, now: MonoNs) {
 /// The life of a thread.
 fn serve(shared: &Arc<Shared>, on_duty: bool) {
     let enlisted = Enlisted { shared, serving: Cell::new(false) };
-    let crew = &shared.crew;
     let mut hanging = if on_duty { Some(NO_DEVICE) } else { stand_by(shared) };
     while let Some(device) = hanging {
         enlisted.serving.set(true);
@@ -185,7 +78,7 @@ fn serve(shared: &Arc<Shared>, on_duty: bool) {
         enlisted.serving.set(false);
         hanging = match relieved {
             Relieved::Closed => {
-                crew.lock().closed = true;
+                shared.crew.roster.close();
                 None
             }
             Relieved::TakenOver { spare: true } => stand_by(shared),
@@ -203,29 +96,8 @@ struct Enlisted<'a> {
 
 impl Drop for Enlisted<'_> {
     fn drop(&mut self) {
-        let crew = &self.shared.crew;
-        let me = thread::current().id();
-        let mut state = crew.lock();
-        state.threads.retain(|thread| *thread != me);
-        let mut needs_spare = false;
-        if self.serving.get() {
-            // By a panic.
-            if state.on_duty == Some(me) {
-                if self.shared.duty.look().is_none() {
-                    // Away for ever, so that the spare takes over.
-                    let _ = self.shared.duty.begin_call(NO_DEVICE);
-                }
-                state.died = true;
-                state.resting = false;
-                state.spare_asleep = false;
-                needs_spare = state.spares == 0;
-            } else {
-                state.stuck -= 1;
-            }
-        }
-        drop(state);
-        crew.changed.notify_all();
-        if needs_spare {
+        let Shared { crew, duty, .. } = &**self.shared;
+        if crew.roster.leave(self.serving.get(), duty) {
             drop(spawn(self.shared, false));
         }
     }
@@ -234,60 +106,37 @@ impl Drop for Enlisted<'_> {
 /// Is the spare. Returns once this thread has taken over, with the device that the call asks which it took over
 /// from, or `None` once the watcher has ended.
 fn stand_by(shared: &Arc<Shared>) -> Option<usize> {
-    let crew = &shared.crew;
     let between_looks = Duration::from(shared.policy.patience) / 2;
     // The call that the thread on duty is away in, and since when at least.
     let mut seen: Option<(Call, Instant)> = None;
     let mut quiet = 0;
-    loop {
-        let mut state = crew.lock();
-        quiet = if state.resting { quiet + 1 } else { 0 };
-        if state.closed {
-            state.spares -= 1;
-            return None;
-        }
-        if quiet > QUIET_LOOKS {
-            state.spare_asleep = true;
-            drop(crew.changed.wait_while(state, |state| state.spare_asleep && !state.closed));
-        } else {
-            drop(crew.changed.wait_timeout(state, between_looks));
-        }
+    while shared.crew.roster.stand(&mut quiet, between_looks) {
         let now = Instant::now();
         seen = match (shared.duty.look(), seen) {
             (Some(call), Some((same, since))) if call == same => {
                 // The wait may have ended early.
-                let device =
-                    if now - since >= between_looks { take_over(shared, call) } else { None };
-                if device.is_some() {
-                    return device;
+                if now - since >= between_looks {
+                    if let Some(device) = take_over(shared, call) {
+                        return Some(device);
+                    }
                 }
                 seen
             }
             (away, _) => away.map(|call| (call, now)),
         };
     }
+    None
 }
 
 /// Takes the duty from the thread that is away in `call`, which then counts as stuck, and starts
 /// another spare if there may be one. Returns the device that the call asks; `None` if that thread is back.
 fn take_over(shared: &Arc<Shared>, call: Call) -> Option<usize> {
-    let crew = &shared.crew;
-    let (device, another) = {
-        // Locked over both: the thread that finds itself taken over comes here next.
-        let mut state = crew.lock();
-        let device = shared.duty.take_over(call)?;
-        state.on_duty = Some(thread::current().id());
-        state.spares -= 1;
-        crew.has_spare.store(state.spares > 0, Ordering::Relaxed);
-        if core::mem::take(&mut state.died) {
-            // No call of it is left that could return.
-            (NO_DEVICE, true)
-        } else {
-            state.stuck += 1;
-            count(&shared.counters.abandoned);
-            (device, state.stuck < shared.policy.stuck_max)
-        }
-    };
+    let stuck_max = shared.policy.stuck_max;
+    let TakenOver { device, is_stuck, another } =
+        shared.crew.roster.take_over(&shared.duty, call, stuck_max)?;
+    if is_stuck {
+        count(&shared.counters.abandoned);
+    }
     if another {
         // If the system refuses a thread, no status is asked until it gives one or one comes back.
         drop(spawn(shared, false));
@@ -312,7 +161,7 @@ mod tests {
     use crate::host::watcher::{WatchError, WatchOptions};
     use crate::host::{StdClock, StdIdle};
     use core::pin::Pin;
-    use core::sync::atomic::AtomicUsize;
+    use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use core::task::{Context, Poll, Waker};
 
     static REFUSING: AtomicBool = AtomicBool::new(false);
@@ -355,7 +204,7 @@ mod tests {
             };
         // The spare that takes over from this one finds no successor.
         REFUSING.store(true, Ordering::Relaxed);
-        let lock = Arc::new(Mutex::new(()));
+        let lock = Arc::new(std::sync::Mutex::new(()));
         let held = lock.lock().unwrap();
         let of_status = lock.clone();
         let mut hangs = watch(
@@ -396,7 +245,7 @@ mod tests {
     }
 
     fn crew_ends(shared: &Shared) {
-        shared.crew.wait_for_end(end_bound(&shared.policy));
-        assert!(shared.crew.lock().threads.is_empty());
+        shared.crew.roster.wait_for_end(end_bound(&shared.policy));
+        assert_eq!(shared.crew.roster.count(), (0, 0));
     }
 }

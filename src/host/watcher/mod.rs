@@ -3,7 +3,7 @@
 //! ```text
 //!  poll of a Watch --> inbox --> [ thread on duty: lines, agenda --> status --> waker ] --> poll
 //!  future.rs           inbox.rs    scan.rs         table.rs          entry.rs
-//!                                  crew.rs, duty.rs: who is on duty
+//!                                  crew.rs, roster.rs, duty.rs: who is on duty
 //! ```
 //!
 //! # Who asks the status, and what a status that hangs does
@@ -67,6 +67,7 @@ mod inbox;
 #[cfg(all(test, loom))]
 mod model;
 mod policy;
+mod roster;
 mod scan;
 mod sync;
 mod table;
@@ -303,7 +304,7 @@ impl Drop for Handle {
         let Handle(shared) = self;
         shared.inbox.close();
         shared.unparker.wake_by_ref();
-        shared.crew.wait_for_end(crew::end_bound(&shared.policy));
+        shared.crew.roster.wait_for_end(crew::end_bound(&shared.policy));
     }
 }
 

@@ -113,7 +113,7 @@ impl Shared {
         tables.hangs(hanging, monotonic::now());
         loop {
             let began = monotonic::now();
-            if !self.crew.has_spare() {
+            if !self.crew.roster.has_spare() {
                 crew::retry_spare(self, began);
             }
             self.take_letters(&mut tables, began);
@@ -121,7 +121,7 @@ impl Shared {
                 return self.end_all(tables);
             }
             tables.scan(began);
-            let stuck = (!self.crew.has_spare()).then(|| self.crew.stuck());
+            let stuck = (!self.crew.roster.has_spare()).then(|| self.crew.roster.stuck());
             tables.attend(began, self.policy.patience, stuck, &self.counters);
             self.oldest.store(tables.oldest().0, Ordering::Relaxed);
             let asks = stuck.is_none() && tables.has_questions();
@@ -178,7 +178,7 @@ impl Shared {
         let mut calls = 0;
         loop {
             // Somebody else must be there to go on if this one hangs.
-            let ask = if self.crew.has_spare() { tables.next_to_ask() } else { None };
+            let ask = if self.crew.roster.has_spare() { tables.next_to_ask() } else { None };
             let parts = parting.take().or_else(|| tables.partings.pop_front());
             if ask.is_none() && parts.is_none() && tables.gone.is_empty() {
                 return Ok(tables);
@@ -293,7 +293,7 @@ impl Shared {
             }
             Answer::Pending => (registration, Answer::Pending),
         });
-        let spare = self.crew.come_back();
+        let spare = self.crew.roster.come_back();
         // A closed watcher has forgotten the watch.
         drop(self.send(Letter::Returned(device, answered), || MonoNs(0)));
         if spare {
@@ -316,9 +316,9 @@ impl Shared {
                 idle.park(&nothing, stirred, linger);
             }
             if inbox.begin_sleep(MonoNs::MAX) {
-                self.crew.rest();
+                self.crew.roster.rest();
                 idle.sleep_until(MonoNs::MAX);
-                self.crew.stir();
+                self.crew.roster.stir();
                 inbox.end_sleep();
             }
             return;
@@ -328,7 +328,7 @@ impl Shared {
             return;
         }
         let mut bound = event.since(monotonic::now());
-        if !self.crew.has_spare() {
+        if !self.crew.roster.has_spare() {
             // The system is asked again for a thread.
             bound = bound.min(self.policy.patience);
         }

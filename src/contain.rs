@@ -4,8 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs `code`. `None` if it panicked.
 ///
-/// The payload of the panic is forgotten: its destructor is the program's too, and may panic once more.
-/// The panic hook has printed the message by then.
+/// The payload of the panic is forgotten: its destructor is the program's too, and may panic once
+/// more. The panic hook has printed the message by then.
 pub(crate) fn contain<R>(code: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(code)) {
         Ok(value) => Some(value),

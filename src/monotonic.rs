@@ -25,7 +25,8 @@ pub(crate) fn now() -> MonoNs {
 }
 
 /// Lowers the calling thread's timer slack to 1 ns, so that its sleeps end close to their time.
-/// A kernel that refuses leaves it as it is. Nothing where threads have no such setting.
+/// A kernel that refuses leaves it as it is. Nothing on systems whose threads have no such setting.
+#[cfg(feature = "software")]
 pub(crate) fn lower_timer_slack() {
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_current_timer_slack(Some(core::num::NonZeroU64::MIN));
@@ -33,10 +34,11 @@ pub(crate) fn lower_timer_slack() {
 
 /// The calling thread's timer slack, lowered to 1 ns until this is dropped.
 ///
-/// Slack belongs to the thread: its other sleeps, the threads that it starts and the programs that it runs
-/// would have it too. So it is lowered around each sleep and set back to what it was found to be, which
-/// honours what the program sets in between. That takes three calls of the kernel that do no work, about
-/// 0.2 us each on a virtual machine, around a sleep that enters it anyway and ends microseconds late.
+/// Slack belongs to the thread: its other sleeps, the threads that it starts and the programs that
+/// it runs would have it too. So it is lowered around each sleep and set back to what it was found
+/// to be, which honours what the program sets in between. That takes three calls of the kernel that
+/// do no work, about 0.2 us each on a virtual machine, around a sleep that enters it anyway and
+/// ends microseconds late.
 #[derive(Debug)]
 pub(crate) struct LowSlack {
     /// What to set it back to. None if nothing was changed.
@@ -45,7 +47,8 @@ pub(crate) struct LowSlack {
 }
 
 impl LowSlack {
-    /// Lowers the slack of the calling thread, which drops this. A kernel that refuses leaves it as it is.
+    /// Lowers the slack of the calling thread, which drops this. A kernel that refuses leaves it as
+    /// it is.
     pub(crate) fn begin() -> Self {
         LowSlack {
             #[cfg(target_os = "linux")]

@@ -21,8 +21,8 @@ fn poll(sleep: &mut PreciseSleep) -> Poll<()> {
     Pin::new(sleep).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Sets sleeps of `time` one after the other for `span` of time; never early. The shares of the time that was
-/// spun and that the thread was on a CPU, in percent.
+/// Sets sleeps of `time` one after the other for `span` of time; never early. The shares of the
+/// time that was spun and that the thread was on a CPU, in percent.
 async fn back_to_back(timer: &PreciseTimer, time: DurNs, span: DurNs) -> (f64, f64) {
     let (began, spun) = (timer.monotonic_ns(), timer.spun());
     let cpu = thread_cpu_time().unwrap_or(DurNs::ZERO);
@@ -55,7 +55,8 @@ fn f28_sleeps_shorter_than_the_lead_spin_for_less_than_a_quarter_of_a_core() {
                     "sleeps of {time}: {spun:.1} % spun, {cpu:.1} % of CPU, lead {}",
                     timer.lead()
                 );
-                // Taken out of a budget before it is spun, so this is sure however busy the machine is.
+                // Taken out of a budget before it is spun, so this is sure however busy the machine
+                // is.
                 assert!(spun < 25.0, "sleeps of {time}: {spun} % spun");
                 least_cpu = least_cpu.min(cpu);
             }
@@ -142,8 +143,8 @@ mod forked {
 
     /// Runs `code` in a forked child, which an alarm ends. Whether it came to its end.
     fn in_child(code: impl FnOnce()) -> bool {
-        // SAFETY: the child runs `code` and ends by `_exit`; what it calls takes no lock that another
-        // thread may have held, which is what is tested, or it is ended by the alarm.
+        // SAFETY: the child runs `code` and ends by `_exit`; what it calls takes no lock that
+        // another thread may have held, which is what is tested, or it is ended by the alarm.
         unsafe {
             match libc::fork() {
                 0 => {

@@ -1,5 +1,5 @@
-//! The watcher with many watches of one stream or of one device: how often it asks, and what a device that
-//! hangs takes from the others.
+//! The watcher with many watches of one stream or of one device: how often it asks, and what a
+//! device that hangs takes from the others.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! What a program can read of a watcher, and what a watcher leaves alone: park tokens, timer slack, wakers.
+//! What a program can read of a watcher, and what a watcher leaves alone: park tokens, timer slack,
+//! wakers.
 
 mod common;
 

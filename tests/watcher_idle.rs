@@ -1,5 +1,5 @@
-//! What the threads of watchers and of precise timers cost (F19, F28, F58). On its own: it tells them from
-//! others by their names.
+//! What the threads of watchers and of precise timers cost (F19, F28, F58). On its own: it tells
+//! them from others by their names.
 
 mod common;
 
@@ -93,8 +93,8 @@ fn f58_watchers_and_timers_with_nothing_pending_use_less_than_a_thousandth_of_a_
     }
 }
 
-/// The share of a core that a BALANCED watcher uses in half a second, with one long watch and `every` so often
-/// another one. The least of three.
+/// The share of a core that a BALANCED watcher uses in half a second, with one long watch and
+/// `every` so often another one. The least of three.
 fn share(every: Option<Duration>) -> f64 {
     let once = || {
         let watcher = Watcher::new(WatchPolicy::BALANCED).unwrap();

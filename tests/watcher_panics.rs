@@ -1,5 +1,5 @@
-//! The watcher beside statuses, wakers and destructors that panic: nobody else loses a watch, a wake or a
-//! thread.
+//! The watcher beside statuses, wakers and destructors that panic: nobody else loses a watch, a
+//! wake or a thread.
 
 mod common;
 
@@ -149,7 +149,8 @@ fn f59_a_thread_that_ends_by_a_line_that_panics_when_it_is_read_is_replaced() {
     let watcher = watcher(WatchPolicy::SPIN);
     let shy = Arc::new(Shy(CompletionLine::default(), AtomicBool::new(false), AtomicU64::new(0)));
     let word = OwnedDescriptor { line: shy.clone(), slot: Slot::ALL[0], target: 1 };
-    // While it is taken up that is its own matter, and the thread's no more than a status that panics.
+    // While it is taken up that is its own matter, and the thread's no more than a status that
+    // panics.
     shy.1.store(true, Ordering::Relaxed);
     let refused = block_on(watcher.watch(word.clone(), NEVER, || Ok(true)));
     assert_eq!(status_error(refused).args(), ["line", "panicked"]);

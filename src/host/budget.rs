@@ -1,8 +1,8 @@
 //! Time that may be spun away, as a share of the time that passes.
 //!
-//! A token bucket, kept as one instant: when everything spent so far will have been earned. Spending
-//! moves it on, time catches up with it. It is full once it lies in the past, so a budget that nobody
-//! uses costs nothing, and one that several threads share is one atomic word.
+//! A token bucket, kept as one instant: when everything spent so far will have been earned.
+//! Spending moves it on, time catches up with it. It is full once it lies in the past, so a budget
+//! that nobody uses costs nothing, and one that several threads share is one atomic word.
 
 use crate::core::time::{DurNs, MonoNs};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -71,8 +71,8 @@ impl Budget {
         self.share.left(self.earned_at, now) > DurNs::ZERO
     }
 
-    /// `spent` was spent by `now`. More than was left is owed, but no more than the burst once again: a
-    /// thread that the system stopped in the middle has spent less than the clock says.
+    /// `spent` was spent by `now`. More than was left is owed, but no more than the burst once
+    /// again: a thread that the system stopped in the middle has spent less than the clock says.
     pub(super) fn spend(&mut self, now: MonoNs, spent: DurNs) {
         let most = DurNs(self.share.burst.0.saturating_mul(2));
         let most = self.share.spend(MonoNs(0), now, most);

@@ -17,8 +17,8 @@ const SPIN_INSTEAD_OF_SLEEP: DurNs = DurNs::from_us(3);
 /// Parks with less than this in between are one idleness.
 const ONE_IDLENESS: DurNs = DurNs::from_us(50);
 
-/// What one sleep in the kernel and its wake cost, roughly. Sleeps are charged to the budget with it, but
-/// never refused by it.
+/// What one sleep in the kernel and its wake cost, roughly. Sleeps are charged to the budget with
+/// it, but never refused by it.
 const SLEEP_COST: DurNs = DurNs::from_us(5);
 
 /// What a thread sleeps in, and what ends its sleep.
@@ -43,8 +43,8 @@ pub(super) trait Sleeper {
 pub(super) enum Check {
     /// Nothing: the park goes on.
     Pending,
-    /// Something to attend to that is not what the thread waits for: the park ends, and the idleness goes
-    /// on with the next one.
+    /// Something to attend to that is not what the thread waits for: the park ends, and the
+    /// idleness goes on with the next one.
     Stirred,
     /// What the thread waits for: the idleness is over.
     Ready,
@@ -122,8 +122,8 @@ impl<C: Clock> Idling<C> {
         self.park(sleeper, line, check, bound)
     }
 
-    /// Parks by the policy until `check` finds something, something else ends it, or `bound`. Returns
-    /// `true` if `check` answers [`Ready`](Check::Ready) then.
+    /// Parks by the policy until `check` finds something, something else ends it, or `bound`.
+    /// Returns `true` if `check` answers [`Ready`](Check::Ready) then.
     pub(super) fn park<R: Fn(&CompletionLine) -> Check>(
         &mut self,
         sleeper: &impl Sleeper,
@@ -157,7 +157,8 @@ impl<C: Clock> Idling<C> {
         matches!(ended, Ended::Ready)
     }
 
-    /// Parks until `end`, in an idleness that began at `since`. What it spends up to `charged` is charged.
+    /// Parks until `end`, in an idleness that began at `since`. What it spends up to `charged` is
+    /// charged.
     fn park_since<R: Fn(&CompletionLine) -> Check>(
         &mut self,
         since: MonoNs,
@@ -193,8 +194,8 @@ impl<C: Clock> Idling<C> {
                     thread::yield_now();
                     false
                 }
-                // A store between the check above and the kernel's sleep is seen after the slice: that
-                // is what the slice is short for. What ends the idling is not missed.
+                // A store between the check above and the kernel's sleep is seen after the slice:
+                // that is what the slice is short for. What ends the idling is not missed.
                 Step::Sleep(slice) => sleeper.sleep(now.after(slice).min(end)),
             };
             *charged = self.clock.monotonic_ns();

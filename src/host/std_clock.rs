@@ -11,17 +11,18 @@ use crate::monotonic::{self, LowSlack};
 ///
 /// # As a timer
 ///
-/// [`sleep_until`](Timer::sleep_until) blocks the thread within its first poll and is never pending:
-/// it is for hosts that run one wait at a time on a thread ([`run_inline`](crate::run_inline)).
+/// [`sleep_until`](Timer::sleep_until) blocks the thread within its first poll and is never
+/// pending: it is for hosts that run one wait at a time on a thread
+/// ([`run_inline`](crate::run_inline)).
 ///
 /// # Timer slack
 ///
-/// Linux ends a thread's sleeps up to 50 us late on purpose, to wake for several at once. This clock and a
-/// [`StdIdle`](super::StdIdle) over it lower that slack to 1 ns for each of their sleeps that has an end,
-/// and set it back afterwards to what it was: the thread's other sleeps keep theirs, and so do the threads
-/// and the programs that it starts. A slack that is set between two sleeps stays. It costs three short
-/// calls of the kernel a sleep, 0.6 us in all on a virtual machine; [`keeping_timer_slack`](Self::keeping_timer_slack)
-/// leaves the slack alone.
+/// Linux ends a thread's sleeps up to 50 us late on purpose, to wake for several at once. This
+/// clock and a [`StdIdle`](super::StdIdle) over it lower that slack to 1 ns for each of their
+/// sleeps that has an end, and set it back afterwards to what it was: the thread's other sleeps
+/// keep theirs, and so do the threads and the programs that it starts. A slack that is set between
+/// two sleeps stays. It costs three short calls of the kernel a sleep, 0.6 us in all on a virtual
+/// machine; [`keeping_timer_slack`](Self::keeping_timer_slack) leaves the slack alone.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct StdClock {
     keeps_slack: bool,

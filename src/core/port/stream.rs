@@ -19,10 +19,10 @@ pub trait DeviceStream {
     /// The slot that this stream stores into.
     fn slot(&self) -> Slot;
 
-    /// A number that streams of one device have in common and streams of two devices do not: an address of
-    /// something that lives as long as the stream. If a status call of one stream hangs, a watcher leaves
-    /// the other streams of the same device alone. Default: the address of its line, as if each line were
-    /// of a device of its own.
+    /// A number that streams of one device have in common and streams of two devices do not: an
+    /// address of something that lives as long as the stream. If a status call of one stream hangs, a
+    /// watcher leaves the other streams of the same device alone. Default: the address of its line,
+    /// as if each line were of a device of its own.
     fn device_key(&self) -> usize {
         let line: &CompletionLine = (**self.line()).as_ref();
         core::ptr::from_ref(line).addr()

@@ -1,5 +1,5 @@
-//! What parks spend, in virtual time: each read of the clock takes a microsecond, sleeps take what they say
-//! and a wake.
+//! What parks spend, in virtual time: each read of the clock takes a microsecond, sleeps take what
+//! they say and a wake.
 
 use super::*;
 use core::cell::Cell;
@@ -41,8 +41,8 @@ impl Virtual {
     }
 }
 
-/// Waits for something that comes every `period`, by `policy`: what `check` finds then. The clock, and the
-/// worst lateness.
+/// Waits for something that comes every `period`, by `policy`: what `check` finds then. The clock,
+/// and the worst lateness.
 fn every(policy: ParkPolicy, period: DurNs, found: Check) -> (Virtual, DurNs) {
     let clock = Virtual::default();
     let line = CompletionLine::default();

@@ -1,8 +1,8 @@
 //! The sleeps that are set, in the order in which they end.
 //!
-//! The same two tables that a reactor keeps its alarms in: a slab of wakers and a heap of deadlines that knows
-//! where each stands. Both keep their memory, so setting a sleep allocates only if there are more at a
-//! time than ever before.
+//! The same two tables that a reactor keeps its alarms in: a slab of wakers and a heap of deadlines
+//! that knows where each stands. Both keep their memory, so setting a sleep allocates only if there
+//! are more at a time than ever before.
 
 use super::Shared;
 use crate::core::reactor::heap::{IndexHeap, NOWHERE};
@@ -12,8 +12,8 @@ use alloc::vec::Vec;
 use core::task::Waker;
 use std::sync::{MutexGuard, PoisonError};
 
-/// What stands under the timer's lock. No waker is woken, cloned or dropped under it: the methods hand
-/// out what the caller then drops.
+/// What stands under the timer's lock. No waker is woken, cloned or dropped under it: the methods
+/// hand out what the caller then drops.
 #[derive(Default)]
 pub(super) struct Board {
     /// By deadline, then by turn.

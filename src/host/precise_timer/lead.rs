@@ -1,19 +1,20 @@
 //! How much before its time a task is woken, and what may be spun away because it is.
 //!
-//! Two wakes of the kernel lie between the timer's thread and the task, and how long they take depends on the
-//! machine, so the lead is learned from how late the last tasks were. What it may cost is no matter of the
-//! lead: whoever is to spin takes the time out of one budget first, and sleeps by the board, without a
-//! lead, if there is not enough left.
+//! Two wakes of the kernel lie between the timer's thread and the task, and how long they take
+//! depends on the machine, so the lead is learned from how late the last tasks were. What it may
+//! cost is no matter of the lead: a task that is to spin takes the time out of one budget first,
+//! and sleeps by the board, without a lead, if there is not enough left.
 
 use crate::core::time::{DurNs, MonoNs};
 use crate::host::budget::{Share, SharedBudget};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Moves by a quarter of what the last task was late, and by a sixty-fourth of what it was early: one that
-/// is early spins a little, one that is late is late. It settles where few are late, and those by little.
+/// Moves by a quarter of what the last task was late, and by a sixty-fourth of what it was early:
+/// one that is early spins a little, one that is late is late. It settles where few are late, and
+/// those by little.
 ///
-/// Any thread reads and moves it, relaxed and without a read-modify-write: a move that is lost is made
-/// up by the next.
+/// Any thread reads and moves it, relaxed and without a read-modify-write: a move that is lost is
+/// made up by the next.
 #[derive(Debug)]
 pub(super) struct Lead {
     ns: AtomicU64,

@@ -16,10 +16,11 @@
 //!
 //! # The interleaving that must not lose a sleep
 //!
-//! The thread looks at the board, finds nothing due before T, and goes to sleep until T; between the
-//! look and the sleep a task writes an earlier deadline. The thread sleeps by [`StdIdle`], whose
-//! unparker is sticky: used before the sleep, it makes the sleep return at once. That protocol is
-//! model-checked (`tests/loom_unpark.rs`); everything else happens under the board's lock.
+//! The thread looks at the board, finds nothing due before T, and goes to sleep until T; between
+//! the look and the sleep a task writes an earlier deadline. The thread sleeps by [`StdIdle`],
+//! whose unparker is sticky: used before the sleep, it makes the sleep return at once. That
+//! protocol is model-checked (`tests/loom_unpark.rs`); everything else happens under the board's
+//! lock.
 
 mod board;
 mod lead;
@@ -45,12 +46,13 @@ use std::sync::Mutex;
 
 /// A clock and a timer for tasks of any runtime, tokio's first, by one thread of its own.
 ///
-/// The timers of runtimes are made for time-outs: tokio's rounds up to a whole millisecond (15 ms on
-/// Windows), so a predicted sleep of 200 us would end most of a millisecond late, on every wait. This
-/// one ends its sleeps within some tens of microseconds of their time and never before it.
+/// The timers of runtimes are made for time-outs: tokio's rounds up to a whole millisecond (15 ms
+/// on Windows), so a predicted sleep of 200 us would end most of a millisecond late, on every wait.
+/// This one ends its sleeps within some tens of microseconds of their time and never before it.
 ///
-/// One timer serves any number of tasks on any number of threads and runtimes; clones are handles of
-/// the same timer. Its time is that of [`StdClock`], not tokio's: pausing tokio's time does not stop it.
+/// One timer serves any number of tasks on any number of threads and runtimes; clones are handles
+/// of the same timer. Its time is that of [`StdClock`], not tokio's: pausing tokio's time does not
+/// stop it.
 ///
 /// ```
 /// # fn main() -> gpu_async_reactor::Result<()> {
@@ -66,37 +68,38 @@ use std::sync::Mutex;
 ///
 /// # How close
 ///
-/// A task is resumed by two wakes of the kernel in a row, the timer thread's and its own, each of which
-/// takes 5 to 50 us. The timer therefore wakes a task early, by a *lead* that it learns from how
-/// late the last ones were, and a task that is early spins for the rest within its poll: for 50 us
-/// at most, beyond which it takes turns with the other ready tasks of its runtime. A sleep that is
-/// shorter than the lead from the beginning is spun as well.
+/// A task is resumed by two wakes of the kernel in a row, the timer thread's and its own, each of
+/// which takes 5 to 50 us. The timer therefore wakes a task early, by a *lead* that it learns from
+/// how late the last ones were, and a task that is early spins for the rest within its poll: for 50
+/// us at most, beyond which it takes turns with the other ready tasks of its runtime. A sleep that
+/// is shorter than the lead from the beginning is spun as well.
 ///
-/// All that spinning draws from one budget of the timer, of less than a quarter of a core beyond a first
-/// millisecond, however many tasks sleep and however short their sleeps are ([`spun`](Self::spun) reads
-/// it). A task that finds it used up is woken at its time instead of before, and resumed later by those
-/// two wakes. The suite `sleep` of the benchmarks prints the lateness and what it costs.
-/// [`with_longest_lead`](Self::with_longest_lead) bounds the lead; with zero, no CPU is spent and tasks
-/// are resumed later by those two wakes.
+/// All that spinning draws from one budget of the timer, of less than a quarter of a core beyond a
+/// first millisecond, however many tasks sleep and however short their sleeps are
+/// ([`spun`](Self::spun) reads it). A task that finds it used up is woken at its time instead of
+/// before, and resumed later by those two wakes. The suite `sleep` of the benchmarks prints the
+/// lateness and what it costs. [`with_longest_lead`](Self::with_longest_lead) bounds the lead; with
+/// zero, no CPU is spent and tasks are resumed later by those two wakes.
 ///
 /// # Costs
 ///
-/// Nothing due: the thread is asleep in the kernel, without a period. A sleep costs O(log n) under a
-/// lock; setting one wakes the thread only if its deadline became the earliest, dropping one never
-/// does. It allocates only if there are more sleeps at a time than ever before.
+/// Nothing due: the thread is asleep in the kernel, without a period. A sleep costs O(log n) under
+/// a lock; setting one wakes the thread only if its deadline became the earliest, dropping one
+/// never does. It allocates only if there are more sleeps at a time than ever before.
 ///
 /// # Its end
 ///
-/// The thread ends once the last handle and the last sleep are gone; nobody waits for it. It does not
-/// exist in a child process after `fork`, where handles and sleeps of the parent's take no lock and a sleep
-/// blocks the thread that polls it: see [`PreciseSleep`]. A timer that is made in the child works.
+/// The thread ends once the last handle and the last sleep are gone; nobody waits for it. It does
+/// not exist in a child process after `fork`, where handles and sleeps of the parent's take no lock
+/// and a sleep blocks the thread that polls it: see [`PreciseSleep`]. A timer that is made in the
+/// child works.
 ///
 /// # Paused time
 ///
-/// A runtime of tokio whose time is paused (`tokio::time::pause`) takes itself for idle while its tasks wait
-/// for this timer, as it does for anything outside of it, and moves its own time on to its next timer.
-/// A `tokio::time::timeout` of 10 s around a sleep of 5 ms by this timer thus elapses at once. Under paused
-/// time use `TokioClock` (feature `tokio`).
+/// A runtime of tokio whose time is paused (`tokio::time::pause`) takes itself for idle while its
+/// tasks wait for this timer, as it does for anything outside of it, and moves its own time on to
+/// its next timer. A `tokio::time::timeout` of 10 s around a sleep of 5 ms by this timer thus
+/// elapses at once. Under paused time use `TokioClock` (feature `tokio`).
 #[derive(Clone)]
 pub struct PreciseTimer {
     shared: Own<Arc<Handle>>,

@@ -22,9 +22,9 @@ const SPIN_IN_POLL: DurNs = DurNs::from_us(50);
 ///
 /// `Send`, for any runtime. Dropping it takes it back.
 ///
-/// In a child forked since the timer was made there is no thread that would wake the task. A sleep that is
-/// polled there blocks the thread until its time, in the kernel, and is ready then; one until
-/// [`MonoNs::MAX`] stays pending, as everywhere. Dropping it there takes no lock.
+/// In a child forked since the timer was made there is no thread that would wake the task. A sleep
+/// that is polled there blocks the thread until its time, in the kernel, and is ready then; one
+/// until [`MonoNs::MAX`] stays pending, as everywhere. Dropping it there takes no lock.
 #[must_use = "a future does nothing until it is awaited"]
 pub struct PreciseSleep {
     timer: Own<Arc<Handle>>,

@@ -11,29 +11,31 @@ use crate::host::budget::WHOLE;
 /// after a sleep, after a park that ended with `ready` or by the unparker, and if more than
 /// 50 us lie between two parks.
 ///
-/// A device's store is seen within about 100 ns while spinning, within 1 us while yielding on an idle
-/// machine, and within a slice and the kernel's wake-up (together `slice` + 50 us, typically) while
-/// sleeping. A store during the sleep cannot end it: no device makes the system call for that. The
-/// unparker ends it at once.
+/// A device's store is seen within about 100 ns while spinning, within 1 us while yielding on an
+/// idle machine, and within a slice and the kernel's wake-up (together `slice` + 50 us, typically)
+/// while sleeping. A store during the sleep cannot end it: no device makes the system call for
+/// that. The unparker ends it at once.
 ///
 /// # How much of a core
 ///
-/// Spinning and yielding draw from a budget: [`share_permille`](Self::share_permille) of the time that
-/// passes, saved up to ten times `spin` and `yielding` together. Over any time, whatever the waits are
-/// like and however many there are, an idle thus spins and yields for at most that share of it, and that
-/// burst. Once the budget is used up, a park sleeps in slices from its beginning. Sleeps are charged too,
-/// 5 us each, but never refused, so that the share covers them as long as they alone do not exceed it.
+/// Spinning and yielding draw from a budget: [`share_permille`](Self::share_permille) of the time
+/// that passes, saved up to ten times `spin` and `yielding` together. Over any time, whatever the
+/// waits are like and however many there are, an idle thus spins and yields for at most that share
+/// of it, and that burst. Once the budget is used up, a park sleeps in slices from its beginning.
+/// Sleeps are charged too, 5 us each, but never refused, so that the share covers them as long as
+/// they alone do not exceed it.
 ///
-/// So a wait that is rare has all of its phases: BALANCED ends one of up to 1 ms as if spinning if ten times
-/// as long has passed since the last one. Waits below 1 ms that come back to back have the same for
-/// the first 10 ms or so, and after that for a tenth of the time; the others end up to a slice late. A
-/// program that wants all of them at once takes [`SPIN`](Self::SPIN), which has no such limit, or a CPU that
-/// parks in hardware. Time in a yield counts whether or not another thread had the core meanwhile.
+/// So a wait that is rare has all of its phases: BALANCED ends one of up to 1 ms as if spinning if
+/// ten times as long has passed since the last one. Waits below 1 ms that come back to back have
+/// the same for the first 10 ms or so, and after that for a tenth of the time; the others end up to
+/// a slice late. A program that wants all of them at once takes [`SPIN`](Self::SPIN), which has no
+/// such limit, or a CPU that parks in hardware. Time in a yield counts whether or not another
+/// thread had the core meanwhile.
 ///
 /// CPU of a wait of 50 ms, from the test `a_wait_of_50_ms_costs_a_bounded_share_of_a_core` in
-/// `tests/std_idle.rs`, which prints it, on a virtual machine with two cores: BALANCED 3 % of a core
-/// in parks of 1 ms or more, 4 to 7 % in parks of 100 us; SAVING 1 to 2 %, and 4 to 5 %. Each park
-/// ends the sleep that it is in, so short parks cost more than long ones.
+/// `tests/std_idle.rs`, which prints it, on a virtual machine with two cores: BALANCED 3 % of a
+/// core in parks of 1 ms or more, 4 to 7 % in parks of 100 us; SAVING 1 to 2 %, and 4 to 5 %. Each
+/// park ends the sleep that it is in, so short parks cost more than long ones.
 ///
 /// | preset | spin | yield until | slices | share | for |
 /// |---|---|---|---|---|---|
@@ -41,20 +43,21 @@ use crate::host::budget::WHOLE;
 /// | [`BALANCED`](Self::BALANCED) (the default) | 200 us | 1 ms | 50 us to 1 ms | 10 % | waits under 1 ms as if spinning, little CPU in longer ones |
 /// | [`SAVING`](Self::SAVING) | 5 us | 20 us | 100 us to 2 ms | 5 % | when CPU time matters more than 100 us |
 ///
-/// Any values are allowed: a slice is never shorter than 10 us, and a share of more than 1,000 is 1,000.
+/// Any values are allowed: a slice is never shorter than 10 us, and a share of more than 1,000 is
+/// 1,000.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ParkPolicy {
     /// How long to spin, with pause hints.
     pub spin: DurNs,
     /// How long to yield the core to other threads after that.
     pub yielding: DurNs,
-    /// The shortest sleep in the kernel. A sixteenth of the idleness so far is slept at a time where
-    /// that is longer, so that a long wait costs little and ends at most some 6 % late.
+    /// The shortest sleep in the kernel. A sixteenth of the idleness so far is slept at a time
+    /// where that is longer, so that a long wait costs little and ends at most some 6 % late.
     pub min_slice: DurNs,
     /// The longest sleep in the kernel.
     pub max_slice: DurNs,
-    /// How much of a core spins and yields may take over time, in thousandths; 1,000: no limit. With 0
-    /// a park sleeps from its beginning.
+    /// How much of a core spins and yields may take over time, in thousandths; 1,000: no limit.
+    /// With 0 a park sleeps from its beginning.
     pub share_permille: u16,
 }
 
@@ -92,7 +95,8 @@ impl ParkPolicy {
         share_permille: 50,
     };
 
-    /// What to do after `idle_for` of idleness, if spinning and yielding are `affordable` or if not.
+    /// What to do after `idle_for` of idleness, if spinning and yielding are `affordable` or if
+    /// not.
     pub(in crate::host) fn step(&self, idle_for: DurNs, affordable: bool) -> Step {
         if affordable && idle_for < self.spin {
             Step::Spin

@@ -1,7 +1,8 @@
 //! Which pending watch is the oldest.
 //!
-//! Watches stand in the order in which they were taken up, which is that of their ages. Those that have ended
-//! are passed over once they come to the front, and cleared out once they are more than half.
+//! Watches stand in the order in which they were taken up, which is that of their ages. Those that
+//! have ended are passed over once they come to the front, and cleared out once they are more than
+//! half.
 
 use crate::core::reactor::waiters::Registration;
 use crate::core::time::MonoNs;
@@ -13,7 +14,8 @@ pub(super) struct Ages {
 }
 
 impl Ages {
-    /// A watch that began at `began` was taken up, beside `live` others at most; `is_live` knows them.
+    /// A watch that began at `began` was taken up, beside `live` others at most; `is_live` knows
+    /// them.
     pub(super) fn enter(
         &mut self,
         registration: Registration,

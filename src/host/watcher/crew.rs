@@ -4,9 +4,9 @@
 //! before. If so it takes over, and a new spare is started, unless as many threads are stuck as may
 //! be. A thread that comes back is the spare again, or ends if there is one.
 //!
-//! A spare that the system refuses is asked for again once a patience. A thread on duty that ends by a panic of
-//! its own, for which a line's `as_ref` is enough, is taken over from like one that hangs, but does not
-//! count as stuck.
+//! A spare that the system refuses is asked for again once a patience. A thread on duty that ends
+//! by a panic of its own, for which a line's `as_ref` is enough, is taken over from like one that
+//! hangs, but does not count as stuck.
 
 use super::counters::count;
 use super::duty::{Call, NO_DEVICE};
@@ -58,7 +58,8 @@ fn spawn(shared: &Arc<Shared>, on_duty: bool) -> Result<()> {
     spawned.map_err(|error| Error::backend("start a watcher thread", error.to_string()))
 }
 
-/// Tries once more to start the spare that the system refused, once a patience; not one that there may not be.
+/// Tries once more to start the spare that the system refused, once a patience; not one that there
+/// may not be.
 #[cold]
 pub(super) fn retry_spare(shared: &Arc<Shared>, now: MonoNs) {
     let policy = &shared.policy;
@@ -103,8 +104,8 @@ impl Drop for Enlisted<'_> {
     }
 }
 
-/// Is the spare. Returns once this thread has taken over, with the device that the call asks which it took over
-/// from, or `None` once the watcher has ended.
+/// Is the spare. Returns once this thread has taken over, with the device that the call asks which
+/// it took over from, or `None` once the watcher has ended.
 fn stand_by(shared: &Arc<Shared>) -> Option<usize> {
     let between_looks = Duration::from(shared.policy.patience) / 2;
     // The call that the thread on duty is away in, and since when at least.
@@ -129,7 +130,8 @@ fn stand_by(shared: &Arc<Shared>) -> Option<usize> {
 }
 
 /// Takes the duty from the thread that is away in `call`, which then counts as stuck, and starts
-/// another spare if there may be one. Returns the device that the call asks; `None` if that thread is back.
+/// another spare if there may be one. Returns the device that the call asks; `None` if that thread
+/// is back.
 fn take_over(shared: &Arc<Shared>, call: Call) -> Option<usize> {
     let stuck_max = shared.policy.stuck_max;
     let TakenOver { device, is_stuck, another } =

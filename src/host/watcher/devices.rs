@@ -1,15 +1,16 @@
 //! Devices of which a status call does not return.
 //!
-//! While one is away, no other status of its device is asked: the watches whose turn it is are held here, and
-//! are given back once the call returns. A device thus holds one thread of the crew at most.
+//! While one is away, no other status of its device is asked: the watches whose turn it is are held
+//! here, and are given back once the call returns. A device thus holds one thread of the crew at
+//! most.
 
 use super::duty::NO_DEVICE;
 use crate::core::reactor::waiters::Registration;
 use crate::core::time::{DurNs, MonoNs};
 use alloc::vec::Vec;
 
-/// A call that has been away for this long hangs; one that was given up before may only wait for its turn on
-/// a machine whose cores are taken.
+/// A call that has been away for this long hangs; one that was given up before may only wait for
+/// its turn on a machine whose cores are taken.
 const SURELY: DurNs = DurNs::from_ms(500);
 
 #[derive(Default)]
@@ -54,8 +55,8 @@ impl Devices {
             .any(|hanging| hanging.device == device && now.since(hanging.since) >= SURELY)
     }
 
-    /// Holds a watch of a device that hangs, one of `live`. Those that ended meanwhile, which `is_live` knows,
-    /// are cleared out once they are more than half.
+    /// Holds a watch of a device that hangs, one of `live`. Those that ended meanwhile, which
+    /// `is_live` knows, are cleared out once they are more than half.
     pub(super) fn hold(
         &mut self,
         registration: Registration,

@@ -28,9 +28,10 @@
 //!
 //! # Memory ordering
 //!
-//! What one thread on duty did is visible to the next by the tables' lock, which the one gave
-//! back before its call and the other takes after it took over. The device that a call asks is written
-//! before edge 1, a release, and read after edge 3, an acquire; until edge 2 or 3 nobody writes it anew.
+//! What one thread on duty did is visible to the next by the tables' lock, which the one gave back
+//! before its call and the other takes after it took over. The device that a call asks is written
+//! before edge 1, a release, and read after edge 3, an acquire; until edge 2 or 3 nobody writes it
+//! anew.
 
 use crate::core::sync::{AtomicU64, AtomicUsize, Ordering};
 
@@ -51,8 +52,8 @@ pub(super) struct Duty {
 pub(super) struct Call(u64);
 
 impl Duty {
-    /// The thread on duty goes away, to ask a status of `device` if there is one. It gives the tables back
-    /// after this.
+    /// The thread on duty goes away, to ask a status of `device` if there is one. It gives the
+    /// tables back after this.
     #[inline]
     pub(super) fn begin_call(&self, device: usize) -> Call {
         self.device.store(device, Ordering::Relaxed);
@@ -75,8 +76,8 @@ impl Duty {
         (number % 2 == 1).then_some(Call(number))
     }
 
-    /// Takes the duty from the thread that is away in `call`, and returns the device that the call asks.
-    /// `None` if that thread is back.
+    /// Takes the duty from the thread that is away in `call`, and returns the device that the call
+    /// asks. `None` if that thread is back.
     #[must_use]
     pub(super) fn take_over(&self, call: Call) -> Option<usize> {
         self.change(call).then(|| self.device.load(Ordering::Relaxed))

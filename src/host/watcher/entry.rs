@@ -8,10 +8,10 @@
 //!     '------------- drop of the future ----------------+--------------> GONE
 //! ```
 //!
-//! Every edge is taken under the cell's lock, and no code of a user runs under it: a waker is cloned
-//! before and dropped or woken after. Whoever finishes takes the waker out with the same step that
-//! puts the result in, so a poll either leaves its waker before that, and is woken, or finds the
-//! result. One `finish` wins; to a dropped future it is nothing.
+//! Every edge is taken under the cell's lock, and no code of a user runs under it: a waker is
+//! cloned before and dropped or woken after. Whoever finishes takes the waker out with the same
+//! step that puts the result in, so a poll either leaves its waker before that, and is woken, or
+//! finds the result. One `finish` wins; to a dropped future it is nothing.
 
 use super::counters::{Counters, count};
 use super::sync::{Mutex, lock};
@@ -42,8 +42,8 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// What comes first after `now`: the next backstop, or the deadline. Before `MAX`, which is when a
-    /// thread sleeps until that has nothing to watch.
+    /// What comes first after `now`: the next backstop, or the deadline. Before `MAX`, which is
+    /// when a thread sleeps until that has nothing to watch.
     pub(super) fn next_event(&self, now: MonoNs) -> MonoNs {
         now.after(self.backstop).min(self.deadline).min(MonoNs(u64::MAX - 1))
     }

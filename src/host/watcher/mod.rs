@@ -11,31 +11,31 @@
 //! A word is only a hint: no watch ends well before its status agreed. Asking on the awaiting task
 //! would block its runtime where the driver hangs; handing the question to another thread would add
 //! a thread's wake-up to every completion. So the thread that saw the word asks, at once, and what
-//! protects everybody else is that *the thread can be replaced*: before any call of a user's code it
-//! gives its tables back, and a spare thread that sees it in the same call for too long (see
+//! protects everybody else is that *the thread can be replaced*: before any call of a user's code
+//! it gives its tables back, and a spare thread that sees it in the same call for too long (see
 //! [`WatchPolicy::patience`]) goes on with them. The thread in the call is given up and counted; it
-//! delivers its answer should it ever return, and is the spare again. Each status is thus asked on a
-//! thread that nobody waits for.
+//! delivers its answer should it ever return, and is the spare again. Each status is thus asked on
+//! a thread that nobody waits for.
 //!
 //! A call that hangs delays other watches by the patience, once; it is not made again. What it was
 //! asked for stays unanswered: that watch ends at its deadline, if it has one, or when the call
-//! returns. Until then no other status of the same *device* is asked, so that a device that hangs holds one
-//! thread, however many watches it has; watches of other devices go on as ever. Those of the hanging device
-//! end at their deadlines; once the call has been away for half a second, and so is not one that only waits
-//! for its turn on a busy machine, a watch whose status could not be asked for a backstop ends with
-//! [`StatusStuck`](crate::ErrorCode::StatusStuck).
+//! returns. Until then no other status of the same *device* is asked, so that a device that hangs
+//! holds one thread, however many watches it has; watches of other devices go on as ever. Those of
+//! the hanging device end at their deadlines; once the call has been away for half a second, and so
+//! is not one that only waits for its turn on a busy machine, a watch whose status could not be
+//! asked for a backstop ends with [`StatusStuck`](crate::ErrorCode::StatusStuck).
 //!
-//! Once [`WatchPolicy::stuck_max`] threads are stuck, of as many devices, the last one asks nobody any more:
-//! it goes on waking what passes its deadline, and a watch whose status cannot be asked for a backstop ends
-//! with that error at once. The same holds while the system refuses a spare thread, which is asked for again
-//! once a patience.
+//! Once [`WatchPolicy::stuck_max`] threads are stuck, of as many devices, the last one asks nobody
+//! any more: it goes on waking what passes its deadline, and a watch whose status cannot be asked
+//! for a backstop ends with that error at once. The same holds while the system refuses a spare
+//! thread, which is asked for again once a patience.
 //!
 //! # One query a slot and backstop
 //!
-//! A slot is one in-order stream, whose numbers increase. So of all watches of a slot whose words are silent,
-//! the one with the least number is asked once a backstop, for all of them: while it is pending, so are the
-//! others. Once it is done or fails, the next one is asked at once, and so on up to one that is pending: a
-//! fault ends all watches of a stream within one backstop.
+//! A slot is one in-order stream, whose numbers increase. So of all watches of a slot whose words
+//! are silent, the one with the least number is asked once a backstop, for all of them: while it is
+//! pending, so are the others. Once it is done or fails, the next one is asked at once, and so on
+//! up to one that is pending: a fault ends all watches of a stream within one backstop.
 //!
 //! # Which thread calls what
 //!
@@ -45,9 +45,9 @@
 //!
 //! # Memory ordering
 //!
-//! A word is read by an acquire load, and what the status reads comes after it; the result is handed
-//! over under a lock. So what the device wrote before its store, and what happened before the status
-//! answered, is visible to whoever awaited the watch.
+//! A word is read by an acquire load, and what the status reads comes after it; the result is
+//! handed over under a lock. So what the device wrote before its store, and what happened before
+//! the status answered, is visible to whoever awaited the watch.
 //!
 //! # Costs
 //!
@@ -137,18 +137,18 @@ pub struct WatchOptions {
 }
 
 impl WatchOptions {
-    /// Asks the status every `backstop`, at least 1 us, while the word is silent. No deadline, and the
-    /// device of the stream or, of a plain word, that of its line.
+    /// Asks the status every `backstop`, at least 1 us, while the word is silent. No deadline, and
+    /// the device of the stream or, of a plain word, that of its line.
     #[must_use]
     pub const fn new(backstop: DurNs) -> Self {
         let backstop = if backstop.0 < 1_000 { DurNs(1_000) } else { backstop };
         WatchOptions { backstop, deadline: None, device: None }
     }
 
-    /// States which device the status asks: while a status call of one device does not return, no other
-    /// status with the same `key` is asked. A stream states it itself
-    /// ([`device_key`](DeviceStream::device_key)); without it, and with a key of 0, each line counts as a
-    /// device of its own.
+    /// States which device the status asks: while a status call of one device does not return, no
+    /// other status with the same `key` is asked. A stream states it itself
+    /// ([`device_key`](DeviceStream::device_key)); without it, and with a key of 0, each line
+    /// counts as a device of its own.
     #[must_use]
     pub const fn device(mut self, key: usize) -> Self {
         self.device = NonZeroUsize::new(key);
@@ -211,9 +211,10 @@ impl WatchOptions {
 ///
 /// # Paused time
 ///
-/// A runtime of tokio whose time is paused takes itself for idle while its tasks wait for a watcher, as it
-/// does for anything outside of it, and moves its own time on to its next timer: a `tokio::time::timeout`
-/// around a watch elapses at once. State a [`deadline`](WatchOptions::deadline) there instead.
+/// A runtime of tokio whose time is paused takes itself for idle while its tasks wait for a
+/// watcher, as it does for anything outside of it, and moves its own time on to its next timer: a
+/// `tokio::time::timeout` around a watch elapses at once. State a
+/// [`deadline`](WatchOptions::deadline) there instead.
 #[derive(Clone)]
 pub struct Watcher(Own<Arc<Handle>>);
 
@@ -240,8 +241,8 @@ impl Watcher {
     /// reached and every backstop, on a thread of the watcher, and returns `true` once the work is
     /// done, or why it never will be.
     ///
-    /// Watches of one slot are taken for those of one in-order stream: each backstop asks the one with the
-    /// least number, and the next ones only after that is done or has failed.
+    /// Watches of one slot are taken for those of one in-order stream: each backstop asks the one
+    /// with the least number, and the next ones only after that is done or has failed.
     ///
     /// The word may come before the status agrees, which is then asked again after 1 us, and after
     /// an eighth more of the time since the word each time.
@@ -256,8 +257,8 @@ impl Watcher {
     }
 
     /// Watches the mark of `number` on `stream`, whose status is
-    /// [`query_mark`](DeviceStream::query_mark). The watch keeps the stream alive; its last drop may
-    /// happen on a thread of the watcher.
+    /// [`query_mark`](DeviceStream::query_mark). The watch keeps the stream alive; its last drop
+    /// may happen on a thread of the watcher.
     pub fn watch_stream<S: DeviceStream + Send + Sync + ?Sized + 'static>(
         &self,
         stream: Arc<S>,
@@ -279,9 +280,10 @@ impl Watcher {
         self.shared().counters.get()
     }
 
-    /// The age of the oldest watch that is pending; `None` if none is. Read at any time, whatever the
-    /// device does: a program's health check. It is as of the last look of the thread on duty, so a watch that
-    /// was just registered, ended or dropped may count for a slice of the policy, or a patience, more or less.
+    /// The age of the oldest watch that is pending; `None` if none is. Read at any time, whatever
+    /// the device does: a program's health check. It is as of the last look of the thread on duty,
+    /// so a watch that was just registered, ended or dropped may count for a slice of the policy,
+    /// or a patience, more or less.
     #[must_use]
     pub fn oldest_pending(&self) -> Option<DurNs> {
         let began = MonoNs(self.shared().oldest.load(Ordering::Relaxed));

@@ -1,6 +1,7 @@
 //! The watcher's protocols under the model checker: registering against a scanner that goes to
-//! sleep, ending a watch against its future, taking over against a late return, and the crew's book: a thread
-//! that comes back against one that is started, and a rest against the spare that falls asleep over it.
+//! sleep, ending a watch against its future, taking over against a late return, and the crew's
+//! book: a thread that comes back against one that is started, and a rest against the spare that
+//! falls asleep over it.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test --release --lib model`.
 

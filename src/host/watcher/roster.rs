@@ -1,7 +1,8 @@
 //! Who is on duty, who stands by, and who is stuck: the crew's book, under one lock.
 //!
-//! There is one spare at most. It comes by [`enlist`](Roster::enlist), or by [`come_back`](Roster::come_back) of
-//! a thread that was taken over, whichever is first; the other of the two then finds that there is one.
+//! There is one spare at most. It comes by [`enlist`](Roster::enlist), or by
+//! [`come_back`](Roster::come_back) of a thread that was taken over, whichever is first; the other
+//! of the two then finds that there is one.
 //!
 //! # The interleaving that must not lose the spare
 //!
@@ -10,9 +11,9 @@
 //! spare:    ... resting, time after time | asleep until told ..........................| looks again
 //! ```
 //!
-//! The spare decides to sleep by what it reads under the lock under which it then says so, and `stir` takes
-//! both back under that lock. Had it decided by an earlier look, it could fall asleep after `stir` for good,
-//! and nobody would take over from a thread that hangs.
+//! The spare decides to sleep by what it reads under the lock under which it then says so, and
+//! `stir` takes both back under that lock. Had it decided by an earlier look, it could fall asleep
+//! after `stir` for good, and nobody would take over from a thread that hangs.
 
 use super::duty::{Call, Duty, NO_DEVICE};
 use super::sync::{Condvar, Mutex, MutexGuard, lock};
@@ -112,8 +113,8 @@ impl Roster {
         Ok(())
     }
 
-    /// Whether a spare is to be asked for again: there is none, there may be one beside those that are stuck,
-    /// and the system has not refused one for a patience.
+    /// Whether a spare is to be asked for again: there is none, there may be one beside those that
+    /// are stuck, and the system has not refused one for a patience.
     pub(super) fn wants_spare(&self, now: MonoNs, stuck_max: usize, patience: DurNs) -> bool {
         let state = self.lock();
         let allowed = state.spares == 0 && state.stuck < stuck_max;
@@ -135,9 +136,9 @@ impl Roster {
         }
     }
 
-    /// The spare waits until it looks the next time: for `time`, or until it is notified if the thread on duty
-    /// has been asleep for long, which `quiet` counts. `false` once everything has ended; it is the spare no
-    /// more then.
+    /// The spare waits until it looks the next time: for `time`, or until it is notified if the
+    /// thread on duty has been asleep for long, which `quiet` counts. `false` once everything has
+    /// ended; it is the spare no more then.
     #[must_use]
     pub(super) fn stand(&self, quiet: &mut u32, time: Duration) -> bool {
         let mut state = self.lock();
@@ -191,8 +192,8 @@ impl Roster {
         self.lock().closed = true;
     }
 
-    /// The calling thread ends. `serving`: by a panic, while it was on duty or away in a call; it is then given
-    /// up for good. Returns `true` if there is nobody to take over from it.
+    /// The calling thread ends. `serving`: by a panic, while it was on duty or away in a call; it
+    /// is then given up for good. Returns `true` if there is nobody to take over from it.
     pub(super) fn leave(&self, serving: bool, duty: &Duty) -> bool {
         let me = thread::current().id();
         let mut state = self.lock();
@@ -227,7 +228,8 @@ impl Roster {
         loom::thread::yield_now();
     }
 
-    /// Waits until every thread has ended but those that are stuck, for `bound` at most. Not on one of them.
+    /// Waits until every thread has ended but those that are stuck, for `bound` at most. Not on one
+    /// of them.
     #[cfg(not(loom))]
     pub(super) fn wait_for_end(&self, bound: Duration) {
         let state = self.lock();

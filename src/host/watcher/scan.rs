@@ -53,7 +53,8 @@ pub(super) enum Answer {
 
 /// Why a thread is on duty no longer.
 pub(super) enum Relieved {
-    /// Another one has taken over. `spare`: this one stands by for it; otherwise it is one too many.
+    /// Another one has taken over. `spare`: this one stands by for it; otherwise it is one too
+    /// many.
     TakenOver { spare: bool },
     /// Everything has ended.
     Closed,
@@ -107,7 +108,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Is on duty until relieved. The thread before may be stuck in a status call of a `hanging` device.
+    /// Is on duty until relieved. The thread before may be stuck in a status call of a `hanging`
+    /// device.
     pub(super) fn be_on_duty(self: &Arc<Self>, hanging: usize) -> Relieved {
         let mut tables = lock(&self.tables);
         tables.hangs(hanging, monotonic::now());
@@ -171,8 +173,8 @@ impl Shared {
         tables.letters = letters;
     }
 
-    /// Asks, wakes and drops until `until`, or until there is nothing left to. Gives the tables back
-    /// unless the thread was taken over in one of these calls.
+    /// Asks, wakes and drops until `until`, or until there is nothing left to. Gives the tables
+    /// back unless the thread was taken over in one of these calls.
     fn call<'a>(&'a self, mut tables: Guard<'a>, until: MonoNs) -> Result<Guard<'a>, Relieved> {
         let mut parting: Option<Parting> = None;
         let mut calls = 0;
@@ -282,7 +284,8 @@ impl Shared {
         self.come_back_late(NO_DEVICE, Some((ask.registration, Answer::Pending)))
     }
 
-    /// The call returned after another thread had taken over, which gets the answer and may ask `device` again.
+    /// The call returned after another thread had taken over, which gets the answer and may ask
+    /// `device` again.
     #[cold]
     fn come_back_late(&self, device: usize, answered: Option<(Registration, Answer)>) -> Relieved {
         count(&self.counters.returned);

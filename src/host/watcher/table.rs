@@ -1,5 +1,5 @@
-//! What is registered: the lines that are scanned, when each watch is due, and whose status is to be
-//! asked.
+//! What is registered: the lines that are scanned, when each watch is due, and whose status is to
+//! be asked.
 //!
 //! ```text
 //!            word reached, or backstop             next_to_ask           answered: done, failed
@@ -15,8 +15,8 @@
 //! left of ended watches is passed over when its time comes, and cleared out once it is more than
 //! half. So a watch that ends before its first backstop costs a push that goes no way up.
 //!
-//! A backstop is a slot's: it queues the watch of the least target for all of them, unless that was done less
-//! than a backstop ago, and what ended by one queues the next.
+//! A backstop is a slot's: it queues the watch of the least target for all of them, unless that was
+//! done less than a backstop ago, and what ended by one queues the next.
 
 use super::ages::Ages;
 use super::counters::Counters;
@@ -151,7 +151,8 @@ impl Tables {
         ages.oldest(|registration| waiters.get(registration).is_some())
     }
 
-    /// A call of a status of `device` was given up at `now`: no other one is made before it returns.
+    /// A call of a status of `device` was given up at `now`: no other one is made before it
+    /// returns.
     pub(super) fn hangs(&mut self, device: usize, now: MonoNs) {
         self.devices.hangs(device, now);
     }
@@ -198,7 +199,8 @@ impl Tables {
         }
         let event = terms.next_event(terms.began);
         let target = descriptor.target;
-        // A word that is there already needs no place on its line. The line's `as_ref` is the program's.
+        // A word that is there already needs no place on its line. The line's `as_ref` is the
+        // program's.
         let lines = &mut self.lines;
         let entered =
             contain(|| (!descriptor.is_complete()).then(|| lines.enter_owned(&descriptor)));
@@ -293,8 +295,9 @@ impl Tables {
         });
     }
 
-    /// Queues what is due by `now`. If no status can be asked, for `stuck` calls that do not return, what has
-    /// waited for a backstop in vain ends with an error; so does a watch of a device that hangs for long.
+    /// Queues what is due by `now`. If no status can be asked, for `stuck` calls that do not
+    /// return, what has waited for a backstop in vain ends with an error; so does a watch of a
+    /// device that hangs for long.
     pub(super) fn attend(
         &mut self,
         now: MonoNs,

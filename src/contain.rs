@@ -26,3 +26,21 @@ pub(crate) fn contain<R>(code: impl FnOnce() -> R) -> Option<R> {
     #[cfg(not(feature = "std"))]
     Some(code())
 }
+
+#[cfg(all(test, feature = "std"))]
+mod tests {
+    use super::contain;
+
+    #[test]
+    fn a_panic_ends_where_it_is_contained_and_so_does_one_of_its_payload() {
+        struct Payload;
+        impl Drop for Payload {
+            fn drop(&mut self) {
+                panic!("a payload of the test");
+            }
+        }
+        assert_eq!(contain(|| 7), Some(7));
+        assert_eq!(contain(|| -> u8 { panic!("a test") }), None);
+        assert_eq!(contain(|| -> u8 { std::panic::panic_any(Payload) }), None);
+    }
+}

@@ -79,7 +79,12 @@ fn no_store_is_lost_in_millions_of_parks() {
     let scale = if cfg!(debug_assertions) { 100 } else { 1 };
     cycle("spinning parks", 10_000_000 / scale, ParkPolicy::SPIN, By::Looking);
     // Asleep at once, for as long as the bound: only the unparker's system call ends it.
-    let in_kernel =
-        ParkPolicy { spin: DurNs::ZERO, yielding: DurNs::ZERO, min_slice: BOUND, max_slice: BOUND };
+    let in_kernel = ParkPolicy {
+        spin: DurNs::ZERO,
+        yielding: DurNs::ZERO,
+        min_slice: BOUND,
+        max_slice: BOUND,
+        share_permille: 0,
+    };
     cycle("parks in the kernel", 100_000 / scale, in_kernel, By::Unparker);
 }

@@ -207,6 +207,7 @@ fn a_wake_from_another_thread_ends_a_park_whenever_it_comes() {
         yielding: DurNs::ZERO,
         min_slice: DurNs::MAX,
         max_slice: DurNs::MAX,
+        share_permille: 1_000,
     };
     for policy in [sleepy, ParkPolicy::SPIN, ParkPolicy::BALANCED, ParkPolicy::SAVING] {
         for kernel in &KERNELS {

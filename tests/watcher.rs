@@ -239,6 +239,7 @@ fn f22_registering_wakes_the_thread_only_from_empty_or_for_an_earlier_event() {
         yielding: DurNs::ZERO,
         min_slice: asleep,
         max_slice: asleep,
+        share_permille: 1_000,
     };
     let watcher = watcher(WatchPolicy { park, linger: DurNs::ZERO, ..WatchPolicy::SAVING });
     let mut watches = Vec::new();

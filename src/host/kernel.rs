@@ -2,19 +2,7 @@
 
 use crate::core::time::MonoNs;
 use crate::monotonic;
-use core::cell::Cell;
 use core::sync::atomic::AtomicU32;
-
-std::thread_local! {
-    static SLACK_LOWERED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Lowers the calling thread's timer slack, the first time that the thread comes here.
-pub(super) fn lower_timer_slack_once() {
-    if !SLACK_LOWERED.replace(true) {
-        monotonic::lower_timer_slack();
-    }
-}
 
 /// Blocks the thread until `at`.
 pub(super) fn sleep_until(at: MonoNs) {

@@ -9,8 +9,8 @@
 //!
 //! On Linux, all through the crate `rustix`, without unsafe code here: `clock_gettime` (a vDSO read),
 //! `futex` with `FUTEX_WAIT_BITSET` and an absolute deadline on `CLOCK_MONOTONIC`, `futex` with
-//! `FUTEX_WAKE`, and `prctl` with `PR_SET_TIMERSLACK`. Elsewhere what [`std::time`] and [`std::sync`]
-//! offer.
+//! `FUTEX_WAKE`, and `prctl` with `PR_GET_TIMERSLACK` and `PR_SET_TIMERSLACK`. Elsewhere what
+//! [`std::time`] and [`std::sync`] offer.
 #![deny(unsafe_code)]
 
 /// The feature `io-uring`, on the systems that have it.
@@ -51,6 +51,7 @@ macro_rules! where_no_io_uring {
     )* };
 }
 
+mod budget;
 mod idling;
 mod kernel;
 mod precise_timer;

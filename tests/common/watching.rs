@@ -44,6 +44,24 @@ pub fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
+/// A waker that runs code.
+struct Run<F>(F);
+
+impl<F: Fn() + Send + Sync + 'static> Wake for Run<F> {
+    fn wake(self: Arc<Self>) {
+        (self.0)();
+    }
+}
+
+pub fn running(code: impl Fn() + Send + Sync + 'static) -> Waker {
+    Waker::from(Arc::new(Run(code)))
+}
+
+/// Polls once, with that waker.
+pub fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(waker))
+}
+
 pub fn watcher(policy: WatchPolicy) -> Watcher {
     Watcher::new(policy).unwrap()
 }

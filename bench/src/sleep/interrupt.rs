@@ -113,6 +113,7 @@ impl Idling {
             yielding: DurNs::ZERO,
             min_slice: slice,
             max_slice: slice,
+            share_permille: 1_000,
         };
         let idle = StdIdle::with(StdClock::new(), policy);
         Idling { name, idle, line: Some(CompletionLine::default()) }

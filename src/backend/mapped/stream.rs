@@ -314,6 +314,10 @@ impl<A: Interface> DeviceStream for StreamCore<A> {
         self.slot
     }
 
+    fn device_key(&self) -> usize {
+        Arc::as_ptr(&self.context).addr()
+    }
+
     fn query(&self) -> Result<bool> {
         count(&self.calls.queries);
         self.check("query")?;

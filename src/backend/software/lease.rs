@@ -121,6 +121,10 @@ impl DeviceStream for StreamCore {
         self.slot
     }
 
+    fn device_key(&self) -> usize {
+        Arc::as_ptr(&self.device).addr()
+    }
+
     fn query(&self) -> Result<bool> {
         self.check_fork("query")?;
         count(&self.calls.queries);

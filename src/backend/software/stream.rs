@@ -103,6 +103,10 @@ impl DeviceStream for SoftwareStream {
         self.core.slot
     }
 
+    fn device_key(&self) -> usize {
+        Arc::as_ptr(&self.core.device).addr()
+    }
+
     fn query(&self) -> Result<bool> {
         self.core.query()
     }

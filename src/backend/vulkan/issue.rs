@@ -439,6 +439,10 @@ impl DeviceStream for StreamCore {
         self.slot
     }
 
+    fn device_key(&self) -> usize {
+        Arc::as_ptr(&self.shared).addr()
+    }
+
     fn query(&self) -> Result<bool> {
         let submitted = self.submitted.load(Ordering::Acquire);
         Ok(self.completed("query")? >= submitted)

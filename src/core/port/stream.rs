@@ -1,7 +1,7 @@
 //! What a vendor's stream can do, and nothing about waiting.
 
 use crate::core::error::Result;
-use crate::core::line::{SharedLine, Slot};
+use crate::core::line::{CompletionLine, SharedLine, Slot};
 use alloc::{boxed::Box, rc::Rc, sync::Arc};
 
 /// A stream of a device: an in-order queue of work.
@@ -18,6 +18,15 @@ pub trait DeviceStream {
 
     /// The slot that this stream stores into.
     fn slot(&self) -> Slot;
+
+    /// A number that streams of one device have in common and streams of two devices do not: an
+    /// address of something that lives as long as the stream. If a status call of one stream hangs, a
+    /// watcher leaves the other streams of the same device alone. Default: the address of its line,
+    /// as if each line were of a device of its own.
+    fn device_key(&self) -> usize {
+        let line: &CompletionLine = (**self.line()).as_ref();
+        core::ptr::from_ref(line).addr()
+    }
 
     /// The status of everything queued so far: `true` once done.
     ///
@@ -78,6 +87,10 @@ macro_rules! forward_stream {
 
             fn slot(&$self) -> $crate::core::line::Slot {
                 $inner.slot()
+            }
+
+            fn device_key(&$self) -> usize {
+                $inner.device_key()
             }
 
             fn query(&$self) -> $crate::core::error::Result<bool> {

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
 #[derive(Debug)]
-pub(super) struct IndexHeap<K> {
+pub(crate) struct IndexHeap<K> {
     entries: Vec<(K, u32)>,
 }
 
@@ -20,7 +20,7 @@ impl<K> Default for IndexHeap<K> {
 impl<K: Ord + Copy> IndexHeap<K> {
     /// The least entry.
     #[inline]
-    pub(super) fn peek(&self) -> Option<(K, u32)> {
+    pub(crate) fn peek(&self) -> Option<(K, u32)> {
         self.entries.first().copied()
     }
 
@@ -30,13 +30,13 @@ impl<K: Ord + Copy> IndexHeap<K> {
     }
 
     /// Adds `id`. `moved(id, position)` is called for every id whose position changed.
-    pub(super) fn push(&mut self, key: K, id: u32, mut moved: impl FnMut(u32, u32)) {
+    pub(crate) fn push(&mut self, key: K, id: u32, mut moved: impl FnMut(u32, u32)) {
         self.entries.push((key, id));
         self.rise(self.entries.len() - 1, &mut moved);
     }
 
     /// Removes the entry at `position`.
-    pub(super) fn remove(&mut self, position: u32, mut moved: impl FnMut(u32, u32)) -> (K, u32) {
+    pub(crate) fn remove(&mut self, position: u32, mut moved: impl FnMut(u32, u32)) -> (K, u32) {
         let at = position as usize;
         let removed = self.entries.swap_remove(at);
         moved(removed.1, NOWHERE);

@@ -45,6 +45,12 @@ impl SlotRef {
     fn slot(self) -> usize {
         (self.0.get() - 1) as usize % LINE_WORDS
     }
+
+    /// A small number that no other slot of the table has at the time.
+    #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "a host's"))]
+    pub(crate) fn index(self) -> usize {
+        (self.0.get() - 1) as usize
+    }
 }
 
 /// What a future waits for.
@@ -354,6 +360,12 @@ impl<'l> LineTable<'l> {
             }
             complete(waiters, place);
         }
+    }
+
+    /// The waiter with the least target of those that are queued on `slot`.
+    #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "a host's"))]
+    pub(crate) fn first(&self, slot: SlotRef) -> Option<u32> {
+        self.first_waiter(slot, |_| true)
     }
 
     /// Whether any word that has a waiter was reached.

@@ -1,22 +1,25 @@
 //! The sleeps that are set, in the order in which they end.
+//!
+//! The same two tables that a reactor keeps its alarms in: a slab of wakers and a heap of deadlines
+//! that knows where each stands. Both keep their memory, so setting a sleep allocates only if there
+//! are more at a time than ever before.
 
 use super::Shared;
+use crate::core::reactor::heap::{IndexHeap, NOWHERE};
+use crate::core::reactor::waiters::{Registration, Waiters};
 use crate::core::time::{DurNs, MonoNs};
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::task::Waker;
 use std::sync::{MutexGuard, PoisonError};
 
-/// A sleep on the board: its deadline, then its turn among those of the same deadline.
-pub(super) type Entry = (MonoNs, u64);
-
-/// What stands under the timer's lock. No waker is woken, cloned or dropped under it: the methods hand
-/// out what the caller then drops.
+/// What stands under the timer's lock. No waker is woken, cloned or dropped under it: the methods
+/// hand out what the caller then drops.
 #[derive(Default)]
 pub(super) struct Board {
-    sleeps: BTreeMap<Entry, Waker>,
-    /// How many sleeps there ever were.
-    set: u64,
+    /// By deadline, then by turn.
+    deadlines: IndexHeap<(MonoNs, u64)>,
+    wakers: Waiters,
+    len: usize,
     closing: bool,
 }
 
@@ -40,54 +43,62 @@ impl Shared {
 
 impl Board {
     pub(super) fn len(&self) -> usize {
-        self.sleeps.len()
+        self.len
     }
 
     pub(super) fn close(&mut self) {
         self.closing = true;
     }
 
-    /// Sets a sleep. Also says whether it is now the earliest, so that the thread must know.
-    pub(super) fn set(&mut self, at: MonoNs, waker: Waker) -> (Entry, bool) {
-        let entry = (at, self.set);
-        self.set += 1;
-        let earliest = self.sleeps.first_key_value().is_none_or(|(first, _)| entry < *first);
-        self.sleeps.insert(entry, waker);
-        (entry, earliest)
+    /// Sets a sleep. Also returns whether it is now the earliest, so that the thread must know.
+    pub(super) fn set(&mut self, at: MonoNs, waker: Waker) -> (Registration, bool) {
+        let sleep = self.wakers.insert(None, 0, waker);
+        let key = (at, sleep.ticket);
+        let earliest = self.deadlines.peek().is_none_or(|(first, _)| key < first);
+        let wakers = &mut self.wakers;
+        self.deadlines.push(key, sleep.place, |place, at| wakers.at(place).timer_at = at);
+        self.len += 1;
+        (sleep, earliest)
     }
 
-    /// Takes a sleep back; None where it was taken down already.
-    pub(super) fn take_back(&mut self, entry: Entry) -> Option<Waker> {
-        self.sleeps.remove(&entry)
+    /// Takes a sleep back; `None` if it was taken down already.
+    pub(super) fn take_back(&mut self, sleep: Registration) -> Option<Waker> {
+        let position = self.wakers.get(sleep)?.timer_at;
+        self.take_down(position)
     }
 
-    /// Whether the sleep is set, and would wake `waker`.
-    pub(super) fn would_wake(&self, entry: Entry, waker: &Waker) -> Option<bool> {
-        self.sleeps.get(&entry).map(|set| set.will_wake(waker))
+    fn take_down(&mut self, position: u32) -> Option<Waker> {
+        debug_assert_ne!(position, NOWHERE);
+        let wakers = &mut self.wakers;
+        let (_, place) =
+            self.deadlines.remove(position, |place, at| wakers.at(place).timer_at = at);
+        self.len -= 1;
+        self.wakers.free(place)
     }
 
-    /// Gives the sleep another waker and returns what is left to drop: the old one, or this one where
+    /// Whether the sleep would wake `waker`; `None` if it is not set any more.
+    pub(super) fn would_wake(&self, sleep: Registration, waker: &Waker) -> Option<bool> {
+        self.wakers.would_wake(sleep, waker)
+    }
+
+    /// Gives the sleep another waker and returns what is left to drop: the old one, or this one if
     /// the sleep was taken down.
-    pub(super) fn replace_waker(&mut self, entry: Entry, waker: Waker) -> Waker {
-        match self.sleeps.get_mut(&entry) {
-            Some(set) => core::mem::replace(set, waker),
-            None => waker,
-        }
+    pub(super) fn replace_waker(&mut self, sleep: Registration, waker: Waker) -> Waker {
+        self.wakers.replace_waker(sleep, waker)
     }
 
-    /// Takes down what is due at `now` where tasks are woken `lead` early, in the order of the
+    /// Takes down what is due at `now` if tasks are woken `lead` early, in the order of the
     /// deadlines.
     pub(super) fn next(&mut self, now: MonoNs, lead: DurNs, due: &mut Vec<Waker>) -> Next {
         let until = now.after(lead);
-        while let Some(first) = self.sleeps.first_entry() {
-            let at = first.key().0;
+        while let Some(((at, _), _)) = self.deadlines.peek() {
             if at > until {
                 if due.is_empty() {
                     return Next::Sleep(MonoNs(at.0 - lead.0));
                 }
                 return Next::Wake;
             }
-            due.push(first.remove());
+            due.extend(self.take_down(0));
         }
         match (due.is_empty(), self.closing) {
             (false, _) => Next::Wake,

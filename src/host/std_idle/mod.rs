@@ -1,5 +1,5 @@
-//! Idling a thread with what the standard library's systems offer: precise sleeps, parks by a stated
-//! policy, both ended from any thread.
+//! Idling a thread with what the standard library's systems offer: precise sleeps, parks by a
+//! stated policy, both ended from any thread.
 
 mod hardware;
 pub(in crate::host) mod policy;
@@ -9,7 +9,7 @@ pub use policy::ParkPolicy;
 #[cfg(loom)]
 pub use state::IdleState;
 
-use super::idling::{Idling, Sleeper};
+use super::idling::{Check, Idling, Sleeper};
 use super::kernel::Bed;
 use super::std_clock::StdClock;
 use crate::core::idle::Idle;
@@ -29,20 +29,20 @@ use state::IdleState;
 ///
 /// # Sleeping
 ///
-/// [`sleep_until`](Idle::sleep_until) is an absolute futex wait on `CLOCK_MONOTONIC`, with the timer
-/// slack of the thread lowered to 1 ns before its first one (see [`StdClock`], which also keeps it
-/// if told to). It never ends early but by the unparker, and late by the kernel's wake-up: 4 to 10 us at
-/// p50 with 1 ns of slack and 54 to 60 us with the usual 50 us, on a virtual machine with two cores (the
-/// test `a_sleep_never_ends_early` in `tests/std_idle.rs` prints it); deeper idle states of a CPU add to
-/// that. Elsewhere it waits on a condition variable.
+/// [`sleep_until`](Idle::sleep_until) is an absolute futex wait on `CLOCK_MONOTONIC`, with the
+/// timer slack of the thread lowered to 1 ns meanwhile (see [`StdClock`], which also keeps it if
+/// told to). It never ends early but by the unparker, and late by the kernel's wake-up: 4 to 10 us
+/// at p50 with 1 ns of slack and 54 to 60 us with the usual 50 us, on a virtual machine with two
+/// cores (the test `a_sleep_never_ends_early` in `tests/std_idle.rs` prints it); deeper idle states
+/// of a CPU add to that. Elsewhere it waits on a condition variable.
 ///
 /// # Parking
 ///
 /// [`park_line`](Idle::park_line) parks in hardware where [`probe`](Self::probe) found that the CPU
-/// can, and else follows its [`ParkPolicy`]. `ready` is called by the parking thread, with no lock held.
-/// The unparker does not store to the line: a park in hardware is ended by a foreign wake because an
-/// executor's waker rings the doorbell, whose line is what is monitored, before it uses the unparker.
-/// Without a doorbell the bound ends it.
+/// can, and else follows its [`ParkPolicy`]. `ready` is called by the parking thread, with no lock
+/// held. The unparker does not store to the line: a park in hardware is ended by a foreign wake
+/// because an executor's waker rings the doorbell, whose line is what is monitored, before it uses
+/// the unparker. Without a doorbell the bound ends it.
 ///
 /// # The unparker
 ///
@@ -50,8 +50,8 @@ use state::IdleState;
 /// count. Waking is one swap, and a futex wake only where the thread sleeps in the kernel. It is
 /// sticky: with the thread awake, the next sleep or park returns at once. A waker of an earlier
 /// executor over the same idle can end a sleep of the present one, which looks at its own ready set
-/// and sleeps again; no executor can use up what concerns another, since what it has to do stands in
-/// that one's ready set. What happened before a wake is visible after the sleep that it ended.
+/// and sleeps again; no executor can use up what concerns another, since what it has to do stands
+/// in that one's ready set. What happened before a wake is visible after the sleep that it ended.
 pub struct StdIdle {
     idling: Idling,
     /// Parks instead of the policy, where it is there.
@@ -67,10 +67,10 @@ impl StdIdle {
         StdIdle { idling: Idling::new(clock, policy), word_wait: None, unparker }
     }
 
-    /// An idle that parks as well as this host can, and what the host offers to wait plans: in hardware
-    /// where the CPU has an instruction for it that passes its self-test, else by
-    /// [`ParkPolicy::BALANCED`], with [`HostCaps::device_word_wait`] saying what is missing. A `flag`
-    /// plan then resolves to `poll`. Costs 2 to 4 ms where there is an instruction.
+    /// An idle that parks as well as this host can, and what the host offers to wait plans: in
+    /// hardware where the CPU has an instruction for it that passes its self-test, else by
+    /// [`ParkPolicy::BALANCED`], with [`HostCaps::device_word_wait`] saying what is missing. A
+    /// `flag` plan then resolves to `poll`. Costs 2 to 4 ms where there is an instruction.
     #[must_use]
     pub fn probe(clock: StdClock) -> (StdIdle, HostCaps) {
         let mut idle = StdIdle::with(clock, ParkPolicy::default());
@@ -117,12 +117,33 @@ impl Sleeper for InBed<'_> {
     }
 
     fn sleep(&self, at: MonoNs) -> bool {
-        self.clock.prepare_sleep();
+        // Before the state says that the thread sleeps, from where on a notifier enters the kernel.
+        let _slack = self.clock.low_slack(at);
         let state = self.unparker.state();
         if state.fall_asleep() {
             self.unparker.0.sleep(state::ASLEEP, at);
         }
         state.rise()
+    }
+}
+
+impl StdIdle {
+    /// [`park_line`](Idle::park_line) with more than one reason to end: see [`Check`].
+    pub(in crate::host) fn park<R: Fn(&CompletionLine) -> Check>(
+        &mut self,
+        line: &CompletionLine,
+        check: R,
+        bound: DurNs,
+    ) -> bool {
+        let bed = InBed { clock: self.idling.clock, unparker: &self.unparker };
+        let Some(word_wait) = self.word_wait else {
+            return self.idling.park(&bed, line, check, bound);
+        };
+        self.idling.interrupt();
+        let state = self.unparker.state();
+        word_wait.park(line, |line| state.is_notified() || check(line) != Check::Pending, bound);
+        state.take();
+        check(line) == Check::Ready
     }
 }
 
@@ -138,15 +159,8 @@ impl Idle for StdIdle {
         ready: R,
         bound: DurNs,
     ) -> bool {
-        let bed = InBed { clock: self.idling.clock, unparker: &self.unparker };
-        let Some(word_wait) = self.word_wait else {
-            return self.idling.park_line(&bed, line, ready, bound);
-        };
-        self.idling.interrupt();
-        let state = self.unparker.state();
-        word_wait.park(line, |line| state.is_notified() || ready(line), bound);
-        state.take();
-        ready(line)
+        let check = |line: &CompletionLine| if ready(line) { Check::Ready } else { Check::Pending };
+        self.park(line, check, bound)
     }
 
     fn spin_line<R: Fn(&CompletionLine) -> bool>(

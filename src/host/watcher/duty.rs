@@ -28,30 +28,42 @@
 //!
 //! # Memory ordering
 //!
-//! None: what one thread on duty did is visible to the next by the tables' lock, which the one gave
-//! back before its call and the other takes after it took over.
+//! What one thread on duty did is visible to the next by the tables' lock, which the one gave back
+//! before its call and the other takes after it took over. The device that a call asks is written
+//! before edge 1, a release, and read after edge 3, an acquire; until edge 2 or 3 nobody writes it
+//! anew.
 
-use crate::core::sync::{AtomicU64, Ordering};
+use crate::core::sync::{AtomicU64, AtomicUsize, Ordering};
 
-/// The number of the present call, odd, or of the time between two calls, even.
+/// The device of a call that asks no status.
+pub(super) const NO_DEVICE: usize = 0;
+
+/// Which call the thread on duty is away in.
 #[derive(Default)]
-pub(super) struct Duty(AtomicU64);
+pub(super) struct Duty {
+    /// The number of the present call, odd, or of the time between two calls, even.
+    number: AtomicU64,
+    /// The device whose status the present call asks, or [`NO_DEVICE`].
+    device: AtomicUsize,
+}
 
 /// A call of the thread on duty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Call(u64);
 
 impl Duty {
-    /// The thread on duty goes away. It gives the tables back after this.
+    /// The thread on duty goes away, to ask a status of `device` if there is one. It gives the
+    /// tables back after this.
     #[inline]
-    pub(super) fn begin_call(&self) -> Call {
+    pub(super) fn begin_call(&self, device: usize) -> Call {
+        self.device.store(device, Ordering::Relaxed);
         // Only the thread on duty changes an even number.
-        let call = self.0.load(Ordering::Relaxed) + 1;
-        self.0.store(call, Ordering::Relaxed);
+        let call = self.number.load(Ordering::Relaxed) + 1;
+        self.number.store(call, Ordering::Release);
         Call(call)
     }
 
-    /// It is back. `false` where another thread has the duty by now.
+    /// It is back. `false` if another thread has the duty by now.
     #[inline]
     #[must_use]
     pub(super) fn end_call(&self, call: Call) -> bool {
@@ -60,18 +72,19 @@ impl Duty {
 
     /// The call that the thread on duty is away in, if it is.
     pub(super) fn look(&self) -> Option<Call> {
-        let number = self.0.load(Ordering::Relaxed);
+        let number = self.number.load(Ordering::Relaxed);
         (number % 2 == 1).then_some(Call(number))
     }
 
-    /// Takes the duty from the thread that is away in `call`. `false` where it is back.
+    /// Takes the duty from the thread that is away in `call`, and returns the device that the call
+    /// asks. `None` if that thread is back.
     #[must_use]
-    pub(super) fn take_over(&self, call: Call) -> bool {
-        self.change(call)
+    pub(super) fn take_over(&self, call: Call) -> Option<usize> {
+        self.change(call).then(|| self.device.load(Ordering::Relaxed))
     }
 
     #[inline]
     fn change(&self, Call(call): Call) -> bool {
-        self.0.compare_exchange(call, call + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        self.number.compare_exchange(call, call + 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 }

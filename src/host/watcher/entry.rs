@@ -8,14 +8,15 @@
 //!     '------------- drop of the future ----------------+--------------> GONE
 //! ```
 //!
-//! Every edge is taken under the cell's lock, and no code of a user runs under it: a waker is cloned
-//! before and dropped or woken after. Whoever finishes takes the waker out with the same step that
-//! puts the result in, so a poll either leaves its waker before that, and is woken, or finds the
-//! result. One `finish` wins; to a dropped future it is nothing.
+//! Every edge is taken under the cell's lock, and no code of a user runs under it: a waker is
+//! cloned before and dropped or woken after. Whoever finishes takes the waker out with the same
+//! step that puts the result in, so a poll either leaves its waker before that, and is woken, or
+//! finds the result. One `finish` wins; to a dropped future it is nothing.
 
 use super::counters::{Counters, count};
 use super::sync::{Mutex, lock};
 use super::{WatchError, WatchResult};
+use crate::contain::contain;
 use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::estimate::Outcome;
 use crate::core::port::{End, Waited};
@@ -24,7 +25,6 @@ use crate::core::time::{DurNs, MonoNs};
 use core::mem;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::task::Waker;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What a watch asks.
 pub(super) type Status = dyn FnMut() -> Result<bool> + Send;
@@ -32,16 +32,18 @@ pub(super) type Status = dyn FnMut() -> Result<bool> + Send;
 /// What was agreed when a watch began.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
-    /// 0 where that is when the thread on duty takes it up: it was awake and looking.
+    /// 0 if that is when the thread on duty takes it up: it was awake and looking.
     pub(super) began: MonoNs,
     pub(super) backstop: DurNs,
-    /// `MAX` where there is none.
+    /// `MAX` if there is none.
     pub(super) deadline: MonoNs,
+    /// The key of the device that the status asks; never [`NO_DEVICE`](super::duty::NO_DEVICE).
+    pub(super) device: usize,
 }
 
 impl Terms {
-    /// What comes first after `now`: the next backstop, or the deadline. Before `MAX`, which is when a
-    /// thread sleeps until that has nothing to watch.
+    /// What comes first after `now`: the next backstop, or the deadline. Before `MAX`, which is
+    /// when a thread sleeps until that has nothing to watch.
     pub(super) fn next_event(&self, now: MonoNs) -> MonoNs {
         now.after(self.backstop).min(self.deadline).min(MonoNs(u64::MAX - 1))
     }
@@ -151,11 +153,11 @@ impl Entry<Status> {
     /// Asks the status. A panic of it is an error of it.
     pub(super) fn ask(&self) -> Result<bool> {
         // A status that panicked is not called again, and a poisoned lock says so once more.
-        let asked = catch_unwind(AssertUnwindSafe(|| match self.status.lock() {
+        let asked = contain(|| match self.status.lock() {
             Ok(mut status) => status(),
             Err(_) => Err(panicked()),
-        }));
-        asked.unwrap_or_else(|_| Err(panicked()))
+        });
+        asked.unwrap_or_else(|| Err(panicked()))
     }
 }
 

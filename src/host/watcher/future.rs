@@ -5,7 +5,7 @@ use super::entry::{Entry, Status, Terms};
 use super::scan::{Letter, Shared};
 use super::{WatchError, WatchOptions, WatchResult};
 use crate::core::error::{Error, ErrorCode, Result};
-use crate::core::line::OwnedDescriptor;
+use crate::core::line::{CompletionLine, OwnedDescriptor};
 use crate::core::time::MonoNs;
 use crate::fork::{self, Birth, Own};
 use crate::monotonic;
@@ -13,6 +13,7 @@ use alloc::sync::Arc;
 use core::fmt;
 use core::mem;
 use core::pin::Pin;
+use core::ptr::NonNull;
 use core::task::{Context, Poll, Waker};
 
 /// Resolves once the watched work is done, its status failed, or its deadline passed. Made by
@@ -58,7 +59,11 @@ impl<F: FnMut() -> Result<bool> + Send + 'static> Watch<F> {
         // as much as the rest of this.
         let began = if self.shared.inbox.is_looking() { MonoNs(0) } else { monotonic::now() };
         let deadline = options.deadline.unwrap_or(MonoNs::MAX);
-        let terms = Terms { began, backstop: options.backstop, deadline };
+        let device = options.device.unwrap_or_else(|| {
+            let line: &CompletionLine = (*descriptor.line).as_ref();
+            NonNull::from(line).addr()
+        });
+        let terms = Terms { began, backstop: options.backstop, deadline, device: device.get() };
         let letter = Letter::Enter(entry.clone(), descriptor, terms);
         let event = || match began {
             MonoNs(0) => terms.next_event(monotonic::now()),

@@ -10,13 +10,15 @@
 //! registrar: ..... lock shard, push, unlock | mask | read wake_before, wake if its event is before
 //! ```
 //!
-//! For each shard the push comes before the scanner's look, which then finds the letter and does not
-//! sleep; or after it, and then the shard's lock, released by the look and taken by the push, makes
-//! `wake_before` visible to the registrar. Setting `wake_before` after the look would lose the letter.
+//! For each shard the push comes before the scanner's look, which then finds the letter and does
+//! not sleep; or after it, and then the shard's lock, released by the look and taken by the push,
+//! makes `wake_before` visible to the registrar. Setting `wake_before` after the look would lose
+//! the letter.
 //!
 //! The mask is set only where it reads unset, so that a burst of pushes shares its cache line. A
-//! push that finds it set is found by the drain to come: had that drain looked into the shard before
-//! the push, it would have cleared the mask before that, and the lock would have shown it cleared.
+//! push that finds it set is found by the drain to come: had that drain looked into the shard
+//! before the push, it would have cleared the mask before that, and the lock would have shown it
+//! cleared.
 
 use super::sync::{Mutex, lock};
 use crate::core::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};

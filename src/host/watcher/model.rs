@@ -1,5 +1,7 @@
 //! The watcher's protocols under the model checker: registering against a scanner that goes to
-//! sleep, ending a watch against its future, and taking over against a late return.
+//! sleep, ending a watch against its future, taking over against a late return, and the crew's
+//! book: a thread that comes back against one that is started, and a rest against the spare that
+//! falls asleep over it.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test --release --lib model`.
 
@@ -7,6 +9,7 @@ use super::counters::Counters;
 use super::duty::Duty;
 use super::entry::{Ended, Entry};
 use super::inbox::Inbox;
+use super::roster::Roster;
 use super::sync::{Mutex, lock};
 use crate::core::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::core::time::{DurNs, MonoNs};
@@ -150,27 +153,98 @@ fn a_late_thread_and_its_spare_are_neither_both_on_duty_nor_neither() {
         // What whoever is on duty holds between two calls.
         let tables = Arc::new(Mutex::new(0));
         let held = lock(&tables);
-        let call = duty.begin_call();
+        let call = duty.begin_call(7);
         drop(held);
-        let (spares, spares_tables) = (duty.clone(), tables.clone());
+        let (spares, spares_tables, own) = (duty.clone(), tables.clone(), call);
         let spare = thread::spawn(move || {
-            let took_over = spares.look().is_some_and(|call| spares.take_over(call));
-            if took_over {
+            let call = spares.look();
+            let device = call.and_then(|call| spares.take_over(call));
+            if let Some(device) = device {
                 *lock(&spares_tables) += 1;
+                // Calls are numbered 1, 3, ...: this one's device is known with it.
+                let first = call == Some(own);
+                assert_eq!(device, if first { 7 } else { 8 }, "the device of the call taken over");
             }
-            took_over
+            device.is_some()
         });
         // Two calls: a take-over of the first must not take the second.
         let mut on_duty = duty.end_call(call);
         if on_duty {
             let mut held = lock(&tables);
             *held += 1;
-            let call = duty.begin_call();
+            let call = duty.begin_call(8);
             drop(held);
             on_duty = duty.end_call(call);
         }
         let took_over = spare.join().unwrap();
         assert!(on_duty != took_over, "exactly one is on duty");
         assert!((1..=2).contains(&*lock(&tables)));
+    });
+}
+
+/// A roster with a thread on duty and a spare, which are this one and the model's second.
+fn crew() -> Arc<Roster> {
+    let roster = Arc::new(Roster::new());
+    for on_duty in [true, false] {
+        roster.enlist(on_duty, MonoNs(1), || Ok(std::thread::current().id())).unwrap();
+    }
+    roster
+}
+
+#[test]
+fn a_thread_that_comes_back_while_another_spare_is_started_leaves_exactly_one() {
+    loom::model(|| {
+        let (roster, duty) = (crew(), Arc::new(Duty::default()));
+        let call = duty.begin_call(7);
+        let (spares, spares_duty) = (roster.clone(), duty.clone());
+        let spare = thread::spawn(move || {
+            let taken = spares.take_over(&spares_duty, call, 4)?;
+            assert!(taken.device == 7 && taken.is_stuck && taken.another);
+            let mut started = false;
+            let start = || {
+                started = true;
+                Ok(std::thread::current().id())
+            };
+            spares.enlist(false, MonoNs(1), start).unwrap();
+            Some(started)
+        });
+        let came_back = (!duty.end_call(call)).then(|| roster.come_back());
+        let started = spare.join().unwrap();
+        match (came_back, started) {
+            // It was back in time, and the spare is the one that there was.
+            (None, None) => {}
+            (Some(is_spare), Some(started)) => {
+                assert!(is_spare != started, "one of the two stands by");
+            }
+            other => panic!("taken over on one side only: {other:?}"),
+        }
+        assert_eq!((roster.count().0, roster.stuck()), (1, 0));
+        assert!(roster.has_spare());
+    });
+}
+
+#[test]
+fn a_spare_that_falls_asleep_over_a_rest_is_awake_after_it_or_not_asleep_at_all() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let roster = crew();
+        let hangs = Arc::new(AtomicBool::new(false));
+        let (standing, seen) = (roster.clone(), hangs.clone());
+        let spare = thread::spawn(move || {
+            let mut quiet = 0;
+            // It looks until it sees the call that hangs; asleep for good it never would.
+            while standing.stand(&mut quiet, core::time::Duration::ZERO) {
+                if seen.load(Ordering::Relaxed) {
+                    return true;
+                }
+            }
+            false
+        });
+        roster.rest();
+        thread::yield_now();
+        roster.stir();
+        hangs.store(true, Ordering::Relaxed);
+        assert!(spare.join().unwrap(), "the spare was told of an end");
     });
 }

@@ -12,10 +12,16 @@ use crate::host::ParkPolicy;
 /// | [`BALANCED`](Self::BALANCED) (the default) | spins 200 us, yields to 1 ms, then sleeps in slices | asleep after 50 us | programs whose waits are short or many |
 /// | [`SAVING`](Self::SAVING) | sleeps in slices of 100 us to 2 ms almost at once | asleep at once | when CPU time matters more than 100 us |
 ///
-/// With nothing registered every policy ends in one sleep in the kernel that only a registration ends.
+/// With nothing registered every policy ends in one sleep in the kernel that only a registration
+/// ends.
+///
+/// Any values are allowed: a patience is never shorter than 100 us, and one thread may always be
+/// stuck.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WatchPolicy {
-    /// How it parks while something is registered. Registering does not restart the policy's phases.
+    /// How it parks while something is registered. A registration beside others does not restart
+    /// the policy's phases; the first one after a rest does, and so does a word that was reached.
+    /// In each case [`ParkPolicy::share_permille`] bounds what they cost.
     pub park: ParkPolicy,
     /// How long it goes on looking for registrations, by `park`, after the last watch is gone. It
     /// then sleeps until the next registration, which pays for a system call.
@@ -26,10 +32,15 @@ pub struct WatchPolicy {
     /// A spare thread looks twice in this time, so that it costs `2 / patience` wake-ups a second
     /// while something is registered.
     pub patience: DurNs,
-    /// How many threads may be stuck in calls at one time. Once they are, no status is asked before
-    /// one comes back: see [`Watcher`](super::Watcher).
+    /// How many threads may be stuck in calls at one time, of as many devices: while a status call
+    /// of one device does not return, no other one of that device is made. Once they are, no status
+    /// is asked before one comes back: see [`Watcher`](super::Watcher).
     pub stuck_max: usize,
 }
+
+/// A shorter one would have the spare thread look without a pause, and take every call for one that
+/// hangs.
+const SHORTEST_PATIENCE: DurNs = DurNs::from_us(100);
 
 impl WatchPolicy {
     /// Spins while anything is registered: one core at 100 %.
@@ -56,9 +67,10 @@ impl WatchPolicy {
         stuck_max: 4,
     };
 
-    /// Whether a park by this policy never sleeps in the kernel.
-    pub(super) fn never_sleeps(&self) -> bool {
-        self.park.spin == DurNs::MAX
+    /// The policy as it is followed.
+    pub(super) fn clamped(self) -> Self {
+        let patience = self.patience.max(SHORTEST_PATIENCE);
+        WatchPolicy { patience, stuck_max: self.stuck_max.max(1), ..self }
     }
 }
 

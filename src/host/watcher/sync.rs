@@ -2,10 +2,10 @@
 //! facade.
 
 #[cfg(not(loom))]
-pub(super) use std::sync::{Mutex, MutexGuard};
+pub(super) use std::sync::{Condvar, Mutex, MutexGuard};
 
 #[cfg(loom)]
-pub(super) use loom::sync::{Mutex, MutexGuard};
+pub(super) use loom::sync::{Condvar, Mutex, MutexGuard};
 
 /// Locks, whoever panicked before: no code of a user runs under a lock of the watcher.
 #[inline]

@@ -1,5 +1,5 @@
-//! What is registered: the lines that are scanned, when each watch is due, and whose status is to be
-//! asked.
+//! What is registered: the lines that are scanned, when each watch is due, and whose status is to
+//! be asked.
 //!
 //! ```text
 //!            word reached, or backstop             next_to_ask           answered: done, failed
@@ -14,14 +14,20 @@
 //! The agenda is a heap in which a watch has one valid place, by its ticket and its time; what is
 //! left of ended watches is passed over when its time comes, and cleared out once it is more than
 //! half. So a watch that ends before its first backstop costs a push that goes no way up.
+//!
+//! A backstop is a slot's: it queues the watch of the least target for all of them, unless that was
+//! done less than a backstop ago, and what ended by one queues the next.
 
+use super::ages::Ages;
 use super::counters::Counters;
+use super::devices::Devices;
 use super::entry::{Ended, Entry, Status, Terms};
 use super::scan::{Answer, Letter};
+use crate::contain::contain;
 use crate::core::error::{Error, ErrorCode};
 use crate::core::line::OwnedDescriptor;
 use crate::core::reactor::heap::NOWHERE;
-use crate::core::reactor::lines::{LineRef, LineTable};
+use crate::core::reactor::lines::{LineRef, LineTable, SlotRef};
 use crate::core::reactor::waiters::{Registration, Waiters};
 use crate::core::time::{DurNs, MonoNs};
 use crate::host::StdIdle;
@@ -48,6 +54,10 @@ pub(super) struct Tables {
     /// Whose word was reached, or whose deadline has passed: asked first.
     reached: VecDeque<Registration>,
     backstops: VecDeque<Registration>,
+    /// By the index of the slot: when a backstop of it was queued last.
+    queried_at: Vec<MonoNs>,
+    devices: Devices,
+    ages: Ages,
     /// Whom to wake and what to drop, with the tables given back.
     pub(super) partings: VecDeque<Parting>,
     /// Lines without a watch, to be dropped likewise.
@@ -81,9 +91,10 @@ enum Asking {
 pub(super) struct Ask {
     pub(super) registration: Registration,
     pub(super) entry: Arc<Entry<Status>>,
+    pub(super) device: usize,
     pub(super) began: MonoNs,
     pub(super) reached_at: Option<MonoNs>,
-    /// The word, where it has not been seen to be reached.
+    /// The word, if it has not been seen to be reached.
     pub(super) word: Option<OwnedDescriptor>,
     pub(super) last: bool,
     pub(super) queries: u32,
@@ -98,6 +109,13 @@ pub(super) struct Parting {
     pub(super) waker: Option<Waker>,
 }
 
+impl Watching {
+    /// Whether it is asked before the backstops: its word was reached, or its deadline has passed.
+    fn goes_first(&self) -> bool {
+        self.reached_at.is_some() || self.last
+    }
+}
+
 impl Tables {
     pub(super) fn new(idle: StdIdle) -> Self {
         Tables {
@@ -108,6 +126,9 @@ impl Tables {
             agenda: BinaryHeap::new(),
             reached: VecDeque::new(),
             backstops: VecDeque::new(),
+            queried_at: Vec::new(),
+            devices: Devices::default(),
+            ages: Ages::default(),
             partings: VecDeque::new(),
             gone: Vec::new(),
             letters: Vec::new(),
@@ -124,6 +145,33 @@ impl Tables {
         self.agenda.peek().map_or(MonoNs::MAX, |Reverse((at, ..))| *at)
     }
 
+    /// When the oldest watch began; `MAX` if there is none.
+    pub(super) fn oldest(&mut self) -> MonoNs {
+        let Tables { ages, waiters, .. } = self;
+        ages.oldest(|registration| waiters.get(registration).is_some())
+    }
+
+    /// A call of a status of `device` was given up at `now`: no other one is made before it
+    /// returns.
+    pub(super) fn hangs(&mut self, device: usize, now: MonoNs) {
+        self.devices.hangs(device, now);
+    }
+
+    /// It has returned.
+    pub(super) fn returned(&mut self, device: usize) {
+        let Tables { devices, waiters, reached, backstops, .. } = self;
+        for registration in devices.returned(device) {
+            if waiters.get(registration).is_none() {
+                continue;
+            }
+            let Some(watching) = &waiters.at(registration.place).owner else { continue };
+            match watching.goes_first() {
+                true => reached.push_back(registration),
+                false => backstops.push_back(registration),
+            }
+        }
+    }
+
     /// Whether somebody is to be asked.
     pub(super) fn has_questions(&self) -> bool {
         !self.reached.is_empty() || !self.backstops.is_empty()
@@ -136,6 +184,7 @@ impl Tables {
         descriptor: OwnedDescriptor,
         mut terms: Terms,
         now: MonoNs,
+        counters: &Counters,
     ) {
         if entry.place() == LEFT {
             self.partings.push_back(Parting {
@@ -150,9 +199,19 @@ impl Tables {
         }
         let event = terms.next_event(terms.began);
         let target = descriptor.target;
-        // A word that is there already needs no place on its line.
-        let reached = descriptor.is_complete();
-        let slot = if reached { None } else { Some(self.lines.enter_owned(&descriptor)) };
+        // A word that is there already needs no place on its line. The line's `as_ref` is the
+        // program's.
+        let lines = &mut self.lines;
+        let entered =
+            contain(|| (!descriptor.is_complete()).then(|| lines.enter_owned(&descriptor)));
+        let Some(slot) = entered else {
+            let error = Error::new(ErrorCode::Backend, ["line", "panicked"]);
+            let waker = entry.finish(Ended::Failed(error), counters);
+            let (entry, descriptor) = (Some(entry), Some(descriptor));
+            self.partings.push_back(Parting { entry, descriptor, waker });
+            return;
+        };
+        let reached = slot.is_none();
         let watching = Watching {
             entry,
             descriptor,
@@ -169,7 +228,10 @@ impl Tables {
             None => self.reached.push_back(registration),
         }
         self.agenda.push(Reverse((event, registration.ticket, registration.place)));
-        self.live += 1;
+        let Tables { ages, waiters, live, .. } = self;
+        *live += 1;
+        let is_live = |registration| waiters.get(registration).is_some();
+        ages.enter(registration, terms.began, *live, is_live);
         if let Some(watching) = &self.waiters.at(registration.place).owner {
             watching.entry.set_place(registration.place);
         }
@@ -233,8 +295,9 @@ impl Tables {
         });
     }
 
-    /// Queues what is due by `now`. Where no status can be asked, for `stuck` calls that do not
-    /// return, what has waited for a backstop in vain ends with an error.
+    /// Queues what is due by `now`. If no status can be asked, for `stuck` calls that do not
+    /// return, what has waited for a backstop in vain ends with an error; so does a watch of a
+    /// device that hangs for long.
     pub(super) fn attend(
         &mut self,
         now: MonoNs,
@@ -251,14 +314,18 @@ impl Tables {
             if self.waiters.get(registration).is_none() {
                 continue;
             }
-            let Some(watching) = &mut self.waiters.at(place).owner else { continue };
+            let waiter = self.waiters.at(place);
+            let slot = waiter.slot;
+            let Some(watching) = &mut waiter.owner else { continue };
             if watching.event != at {
                 continue;
             }
             let terms = watching.terms;
             let asking = watching.asking;
+            let hangs = self.devices.is_hanging(terms.device);
+            let stuck = stuck.or_else(|| self.devices.is_given_up(terms.device, now).then_some(1));
             if now >= terms.deadline {
-                if watching.last || asking == Asking::InCall {
+                if watching.last || hangs || asking == Asking::InCall {
                     let (elapsed, queries) = (now.since(terms.began), watching.queries);
                     self.end(place, Ended::TimedOut { elapsed, queries }, counters);
                     continue;
@@ -272,14 +339,46 @@ impl Tables {
             } else {
                 watching.event = terms.next_event(now);
             }
-            self.agenda.push(Reverse((watching.event, ticket, place)));
             if asking == Asking::No {
-                watching.asking = Asking::Queued;
-                match watching.reached_at.is_some() || watching.last {
-                    true => self.reached.push_back(registration),
-                    false => self.backstops.push_back(registration),
+                match slot {
+                    // What cannot be asked is queued by itself, so that it ends by itself.
+                    Some(slot) if !watching.goes_first() && !hangs && stuck.is_none() => {
+                        let since = self.queried_at.get(slot.index()).copied().unwrap_or(MonoNs(0));
+                        let again = terms.next_event(since);
+                        if again > now {
+                            watching.event = again;
+                        } else {
+                            self.query_slot(slot, now);
+                        }
+                    }
+                    _ => {
+                        watching.asking = Asking::Queued;
+                        match watching.goes_first() {
+                            true => self.reached.push_back(registration),
+                            false => self.backstops.push_back(registration),
+                        }
+                    }
                 }
             }
+            if let Some(watching) = &self.waiters.at(place).owner {
+                self.agenda.push(Reverse((watching.event, ticket, place)));
+            }
+        }
+    }
+
+    /// Queues the watch of the least target of `slot`, for a backstop of it at `now`.
+    fn query_slot(&mut self, slot: SlotRef, now: MonoNs) {
+        let Some(place) = self.lines.first(slot) else { return };
+        let index = slot.index();
+        if self.queried_at.len() <= index {
+            self.queried_at.resize(index + 1, MonoNs(0));
+        }
+        self.queried_at[index] = now;
+        let registration = self.waiters.registration(place);
+        let Some(watching) = &mut self.waiters.at(place).owner else { return };
+        if watching.asking == Asking::No {
+            watching.asking = Asking::Queued;
+            self.backstops.push_back(registration);
         }
     }
 
@@ -314,11 +413,17 @@ impl Tables {
             if watching.asking != Asking::Queued {
                 continue;
             }
+            if self.devices.is_hanging(watching.terms.device) {
+                let Tables { devices, waiters, live, .. } = self;
+                devices.hold(registration, *live, |held| waiters.get(held).is_some());
+                continue;
+            }
             watching.asking = Asking::InCall;
             watching.queries = watching.queries.saturating_add(1);
             return Some(Ask {
                 registration,
                 entry: watching.entry.clone(),
+                device: watching.terms.device,
                 began: watching.terms.began,
                 reached_at: watching.reached_at,
                 word: watching.reached_at.is_none().then(|| watching.descriptor.clone()),
@@ -337,10 +442,15 @@ impl Tables {
     ) -> Option<Parting> {
         let registered = self.waiters.get(registration).is_some();
         match answer {
-            Answer::Ended(waker) => match registered {
-                true => Some(self.free(registration.place, waker)),
-                false => Some(Parting { waker, ..Parting::default() }),
-            },
+            Answer::Ended { waker, next } if registered => {
+                let slot = self.waiters.at(registration.place).slot;
+                let parting = self.free(registration.place, waker);
+                if let (true, Some(slot)) = (next, slot) {
+                    self.query_slot(slot, now());
+                }
+                Some(parting)
+            }
+            Answer::Ended { waker, .. } => Some(Parting { waker, ..Parting::default() }),
             Answer::Pending if registered => {
                 self.ask_again(registration, now());
                 None

@@ -11,6 +11,8 @@ extern crate std;
 
 #[cfg(all(feature = "std", target_has_atomic = "64"))]
 pub mod backend;
+#[cfg(all(feature = "std", target_has_atomic = "64"))]
+mod contain;
 #[cfg(target_has_atomic = "64")]
 mod core;
 #[cfg(all(feature = "std", target_has_atomic = "64"))]

@@ -152,3 +152,6 @@ where_no_io_uring! {
         }
     }
 }
+
+#[cfg(all(test, not(loom), feature = "software"))]
+mod tests;

@@ -171,6 +171,11 @@ impl UringIdle {
         UringHandle { ring: self.ring.clone() }
     }
 
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn unparker_for_tests(&self) -> Arc<Unparker> {
+        self.unparker.clone()
+    }
+
     /// The clock.
     #[must_use]
     pub fn clock(&self) -> StdClock {

@@ -168,8 +168,12 @@ impl Inner {
     /// it, which [`look_for_release`](Self::look_for_release) learns.
     fn lose(&mut self, why: UringRefusal, reaped: &mut Reaped) {
         self.reap(reaped);
-        // Closed, so that the kernel cancels what it has. Of its address the kernel knows no more.
+        let queued = self.queues.as_mut().map(Queues::numbers_queued).unwrap_or_default();
+        // Closed, so that the kernel cancels what it has, and takes no more from the queue.
         self.queues = Err(why);
+        for number in queued.into_iter().filter(|number| ![BELL, CANCEL].contains(number)) {
+            reaped.take(self.slots.settle(Key::of(number), Ended::Refused(why)));
+        }
         self.unparker.leave_the_ring();
         self.dismiss_bell();
         for queued in self.backlog.drain(..) {
@@ -267,3 +271,6 @@ fn bell(unparker: &Unparker) -> squeue::Entry {
     };
     entry.user_data(BELL)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

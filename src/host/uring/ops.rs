@@ -179,7 +179,7 @@ unsafe impl Operation for Accept {
         let accepted = ended.result()?;
         // SAFETY: the kernel made this descriptor for this operation, and nobody else knows it. An
         // orphan comes here too, and closes it.
-        Ok(unsafe { OwnedFd::from_raw_fd(accepted.cast_signed()) })
+        Ok(unsafe { OwnedFd::from_raw_fd(accepted as i32) })
     }
 }
 

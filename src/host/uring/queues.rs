@@ -5,7 +5,7 @@ use super::request::timespec;
 use super::setup::BeforeEnter;
 use crate::core::time::{DurNs, MonoNs};
 use crate::monotonic;
-use alloc::boxed::Box;
+use alloc::{boxed::Box, vec::Vec};
 use core::fmt;
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
@@ -32,6 +32,8 @@ pub(super) struct Queues {
     /// One place for each entry of the submission queue: the kernel reads it at submission, and the
     /// entry's place is used again only after that.
     timespecs: Box<[types::Timespec]>,
+    /// The numbers of the entries, in the same places.
+    numbers: Box<[u64]>,
     pushed: usize,
     instant_waits: bool,
     before: Option<BeforeEnter>,
@@ -42,7 +44,8 @@ impl Queues {
     pub(super) fn new(uring: IoUring, instant_waits: bool, before: Option<BeforeEnter>) -> Self {
         let places = uring.params().sq_entries() as usize;
         let timespecs = (0..places).map(|_| types::Timespec::new()).collect();
-        Queues { uring, timespecs, pushed: 0, instant_waits, before, enters: 0 }
+        let numbers = alloc::vec![0; places].into();
+        Queues { uring, timespecs, numbers, pushed: 0, instant_waits, before, enters: 0 }
     }
 
     /// How many entries the submission queue has room for.
@@ -53,6 +56,14 @@ impl Queues {
     /// How many entries the kernel has not taken yet.
     pub(super) fn queued(&mut self) -> usize {
         self.uring.submission().len()
+    }
+
+    /// The numbers of these entries. The kernel moves the head of the queue past what it takes
+    /// (`io_commit_sqring` in io_uring/io_uring.c), so that it never took these.
+    pub(super) fn numbers_queued(&mut self) -> Vec<u64> {
+        let queued = self.queued();
+        let places = self.pushed.wrapping_sub(queued)..self.pushed;
+        places.map(|pushed| self.numbers[pushed % self.numbers.len()]).collect()
     }
 
     pub(super) fn is_full(&mut self) -> bool {
@@ -86,6 +97,7 @@ impl Queues {
         //   before it gives the word up. The bell's counter is kept open likewise.
         let pushed = unsafe { self.uring.submission().push(entry) }.is_ok();
         if pushed {
+            self.numbers[self.pushed % self.numbers.len()] = entry.get_user_data();
             self.pushed = self.pushed.wrapping_add(1);
         }
         pushed
@@ -95,6 +107,15 @@ impl Queues {
     pub(super) fn wants_enter(&mut self) -> bool {
         let queue = self.uring.submission();
         !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
+    }
+
+    /// The ring's descriptor, once more.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn duplicate(&self) -> rustix::fd::OwnedFd {
+        use rustix::fd::{AsRawFd, BorrowedFd};
+        // SAFETY: the descriptor is open as long as `uring` is, which is borrowed.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.uring.as_raw_fd()) };
+        rustix::io::dup(fd).unwrap()
     }
 
     /// The completions that are there.

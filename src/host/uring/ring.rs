@@ -131,6 +131,12 @@ impl Ring {
         (Ring { inner, scratch: Cell::default() }, unparker, mode)
     }
 
+    /// What stands in the cell.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn with<R>(&self, look: impl FnOnce(&mut Inner) -> R) -> R {
+        look(&mut self.inner.borrow_mut())
+    }
+
     /// Whether this process is a child that was forked after the ring was made.
     #[inline]
     pub(super) fn is_forked(&self) -> bool {

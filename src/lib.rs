@@ -12,6 +12,7 @@ extern crate std;
 #[cfg(all(feature = "std", target_has_atomic = "64"))]
 pub mod backend;
 #[cfg(all(feature = "std", target_has_atomic = "64"))]
+#[allow(dead_code, reason = "for rings, on systems that have them")]
 mod contain;
 #[cfg(target_has_atomic = "64")]
 mod core;

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 #[test]
-fn a_dropped_receive_frees_its_buffer_only_once_the_kernel_has_let_go_of_it() {
+fn f50_a_dropped_receive_frees_its_buffer_only_once_the_kernel_has_let_go_of_it() {
     let Some(mut idle) = ring(8) else { return };
     let handle = idle.handle();
     let (reader, writer) = pair();

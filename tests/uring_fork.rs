@@ -7,7 +7,7 @@
 mod common;
 mod ring;
 
-use common::Watchdog;
+use common::{Watchdog, wait_for};
 use gpu_async_reactor::host::uring::{Op, Recv, RingMode, Timeout};
 use gpu_async_reactor::host::{Runtime, UringHandle, UringIdle};
 use gpu_async_reactor::{Clock, CompletionLine, DurNs, Error, ErrorCode, Idle, MonoNs};
@@ -22,6 +22,9 @@ use std::thread;
 
 const FORKS: usize = 150;
 const SLEEPS: usize = 10_000;
+const TIMERS: usize = 5;
+/// After a child has ended, most of the time.
+const SOON: DurNs = DurNs::from_ms(3);
 
 /// What the parent has, and a child has a copy of.
 struct Parent {
@@ -29,8 +32,8 @@ struct Parent {
     handle: UringHandle,
     /// The kernel has it.
     receive: Op<Recv<Vec<u8>>>,
-    /// The same, and the child only drops it.
-    timer: Op<Timeout>,
+    /// The same. The child only drops them: enough for a submission, if one came of it.
+    timers: Vec<Op<Timeout>>,
     /// Queued, not submitted.
     queued: Op<Timeout>,
     unpolled: Op<Timeout>,
@@ -44,19 +47,20 @@ impl Parent {
         let handle = idle.handle();
         let (reader, writer) = pair();
         let mut receive = handle.recv(&reader, Vec::with_capacity(64));
-        let mut timer = handle.timeout(now().after(DurNs::from_ms(3)));
-        assert!(poll_once(&mut receive).is_pending() && poll_once(&mut timer).is_pending());
+        assert!(poll_once(&mut receive).is_pending());
+        let mut timers = Vec::from_iter((0..TIMERS).map(|_| handle.timeout(now().after(SOON))));
+        timers.iter_mut().for_each(|timer| assert!(poll_once(timer).is_pending()));
         idle.sleep_until(now().after(DurNs::from_us(50)));
-        assert_eq!(handle.stats().submitted, 2);
+        assert_eq!(handle.stats().submitted, 1 + TIMERS as u64);
         let mut queued = handle.timeout(now());
         assert!(poll_once(&mut queued).is_pending());
         let unpolled = handle.timeout(now());
-        Some(Parent { idle, handle, receive, timer, queued, unpolled, reader, writer })
+        Some(Parent { idle, handle, receive, timers, queued, unpolled, reader, writer })
     }
 
     /// Every use of these in a child.
-    fn use_in_child(self) {
-        let Parent { mut idle, handle, mut receive, timer, queued, mut unpolled, reader, writer } =
+    fn use_in_child(self, with_thread: bool) {
+        let Parent { mut idle, handle, mut receive, timers, queued, mut unpolled, reader, writer } =
             self;
         let before = handle.stats();
         // Polled: an error that names the fork, with the buffer. Started: the same.
@@ -84,10 +88,13 @@ impl Parent {
         assert!(!idle.park_line(&line, |_| false, DurNs::from_us(100)));
         idle.unparker().unwrap().wake();
         idle.sleep_until(MonoNs::MAX);
+        if with_thread {
+            wake_while_asleep(&mut idle);
+        }
         assert_eq!(handle.stats(), before, "the ring was not entered");
         // Dropped: nothing waits, in particular not for completions that are the parent's.
         let began = now();
-        drop((timer, queued, receive, unpolled));
+        drop((timers, queued, receive, unpolled));
         drop((idle, handle, reader, writer));
         assert!(now().since(began) < DurNs::from_ms(10_000));
     }
@@ -96,7 +103,8 @@ impl Parent {
     fn go_on(mut self) {
         rustix::io::write(&*self.writer, b"to the parent").unwrap();
         let mut received = None;
-        let mut timers = vec![self.timer, self.queued];
+        let mut timers = self.timers;
+        timers.push(self.queued);
         while received.is_none() || !timers.is_empty() {
             self.idle.sleep_until(now().after(DurNs::from_ms(1)));
             if received.is_none() {
@@ -115,8 +123,23 @@ impl Parent {
         }
         assert_eq!(received.unwrap(), b"to the parent");
         let stats = self.handle.stats();
-        assert_eq!((stats.submitted, stats.completed, stats.in_flight), (3, 3, 0));
+        let all = 2 + TIMERS as u64;
+        assert_eq!((stats.submitted, stats.completed, stats.in_flight), (all, all, 0));
     }
+}
+
+/// Another thread wakes this one out of a sleep without end.
+fn wake_while_asleep(idle: &mut UringIdle) {
+    let waker = idle.unparker().unwrap();
+    let from = now().after(DurNs::from_ms(2));
+    let waking = thread::spawn(move || {
+        while now() < from {
+            thread::yield_now();
+        }
+        waker.wake();
+    });
+    idle.sleep_until(MonoNs::MAX);
+    waking.join().unwrap();
 }
 
 fn is_forked(error: &io::Error) {
@@ -142,23 +165,29 @@ fn a_runtime_goes_on_in_a_child(runtime: &Runtime) {
 fn f44_a_forked_child_touches_nothing_of_the_ring_and_the_parents_operations_go_on() {
     let _watchdog = Watchdog::new("uring fork");
     let Ok(runtime) = Runtime::builder("poll", "io-uring").strict().build() else { return };
-    let stop = AtomicBool::new(false);
+    let (begun, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {
         // Allocates and frees, so that forks find another thread in the middle of things.
         scope.spawn(|| {
+            begun.store(true, Ordering::Relaxed);
             while !stop.load(Ordering::Relaxed) {
                 drop(Vec::<u8>::with_capacity(std::hint::black_box(1 << 16)));
             }
         });
+        // The standard library's threads take a lock of its own when they start and end, which a child
+        // would wait for in vain when it starts its own.
+        wait_for(|| begun.load(Ordering::Relaxed));
         let ended = std::panic::catch_unwind(|| {
             for newest in [true, false] {
                 let kernel = Refusing::later(RingMode::Deferred, newest);
-                for _ in 0..FORKS {
+                for fork in 0..FORKS {
                     let Some(parent) = Parent::new(&kernel) else { return };
                     // SAFETY: the child, whose memory is its own, uses and drops this copy; the
                     // parent forgets it and goes on with the original.
                     let copy = ManuallyDrop::new(unsafe { std::ptr::read(&raw const parent) });
-                    assert!(in_child(|| ManuallyDrop::into_inner(copy).use_in_child()));
+                    assert!(in_child(
+                        || ManuallyDrop::into_inner(copy).use_in_child(fork % 30 == 0)
+                    ));
                     parent.go_on();
                 }
                 sleeps_are_right(&kernel);
@@ -190,9 +219,5 @@ fn sleeps_are_right(kernel: &Refusing) {
         idle.sleep_until(at);
         assert!(now() >= at, "round {round}: ended early");
     }
-    // A wake of another thread still ends one.
-    let waker = idle.unparker().unwrap();
-    let waking = thread::spawn(move || waker.wake());
-    idle.sleep_until(MonoNs::MAX);
-    waking.join().unwrap();
+    wake_while_asleep(&mut idle);
 }

@@ -11,7 +11,7 @@ use ring::{BOUND, Task, now, pair, poll_once, ring};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::mem::MaybeUninit;
-use std::panic::panic_any;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -167,7 +167,9 @@ fn one_waker_or_buffer_that_panics_keeps_no_other_from_being_woken_or_freed() {
         let handle = handle.clone();
         async move { handle.sleep_until(handle.clock().monotonic_ns().after(DurNs::from_ms(ms))).await }
     };
-    runtime.block_on(sleep(5)).unwrap();
+    // Its payload must not be dropped, if it comes out here.
+    let ran = catch_unwind(AssertUnwindSafe(|| runtime.block_on(sleep(5)).unwrap()));
+    assert!(ran.map_err(std::mem::forget).is_ok(), "the panic of a waker went through the runtime");
     assert_eq!(counts.0.load(Ordering::SeqCst), 9, "all the others, by the first run");
     assert_eq!(ring.stats().panics, 1);
     drop(receives);
@@ -196,7 +198,7 @@ fn the_panic_of_a_buffer_that_its_owner_drops_is_the_owners_and_the_others_are_w
     }
     let mut nop = handle.nop();
     assert!(Pin::new(&mut nop).poll(&mut Context::from_waker(&good)).is_pending());
-    let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(receive)));
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(receive)));
     assert!(dropped.is_err(), "it unwinds out of the drop that the program wrote");
     idle.sleep_until(now().after(DurNs::from_ms(50)));
     assert_eq!(counts.0.load(Ordering::SeqCst), 1);

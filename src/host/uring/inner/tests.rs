@@ -2,16 +2,19 @@
 
 use super::*;
 use crate::core::idle::Idle;
+use crate::core::line::CompletionLine;
 use crate::core::time::{Clock, DurNs};
 use crate::host::uring::ring::Ring;
 use crate::host::uring::setup::{BeforeEnter, RingNeed, SetupCalls};
-use crate::host::{ParkPolicy, StdClock, UringIdle};
+use crate::host::std_idle::hardware::counted;
+use crate::host::{ParkPolicy, StdClock, StdIdle, UringIdle};
 use alloc::{boxed::Box, rc::Rc, vec::Vec};
 use core::cell::Cell;
 use core::pin::Pin;
 use core::task::{Context, Waker};
 use rustix::io::Errno;
 use rustix::thread::futex;
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::println;
@@ -113,6 +116,58 @@ fn a_ring_that_is_lost_leaves_no_waiter_on_the_word_that_its_thread_sleeps_on_th
         assert_eq!(waiters(&unparker), 0);
         drop(open);
     }
+}
+
+#[test]
+fn an_operation_of_a_lost_ring_does_not_end_before_the_kernel_has_let_go_of_it() {
+    let (one, mut other) = UnixStream::pair().unwrap();
+    let socket = Arc::new(OwnedFd::from(one));
+    let calls = Calls { refused_from: 2, ..Calls::all(true) };
+    calls.refusal.set(Some(Errno::PERM));
+    let Some(mut idle) = idle(&calls) else { return };
+    let handle = idle.handle();
+    let mut receive = handle.recv(&socket, Vec::with_capacity(8));
+    assert!(!poll_once(&mut receive));
+    idle.sleep_until(soon());
+    // The kernel keeps the ring, and with it the operation, although it is lost.
+    let open = keep_open(&handle.ring);
+    for _ in 0..20 {
+        idle.sleep_until(soon().after(DurNs::from_ms(1)));
+    }
+    assert!(handle.lost().is_some());
+    assert!(!poll_once(&mut receive), "the kernel may still write to its buffer");
+    drop(open);
+    while !poll_once(&mut receive) {
+        idle.sleep_until(soon());
+    }
+    // Now it does not: what is sent stays in the socket.
+    other.write_all(b"later").unwrap();
+    assert_eq!(rustix::io::read(&*socket, &mut [0; 8]), Ok(5));
+}
+
+#[test]
+fn a_completion_ends_a_park_in_hardware_of_any_length() {
+    counted::offer(true);
+    let (like, _) = StdIdle::probe(StdClock::new());
+    let Some(idle) = idle(&Calls::all(true)) else { return };
+    let mut idle = idle.parking_like(&like);
+    let (handle, line) = (idle.handle(), CompletionLine::default());
+    for round in 0..20 {
+        let began = soon();
+        let mut timer = handle.timeout(began.after(DurNs::from_ms(1)));
+        assert!(!poll_once(&mut timer));
+        assert!(!idle.park_line(&line, |_| false, DurNs::from_ms(10_000)));
+        assert!(poll_once(&mut timer), "round {round}: the park was not ended by it");
+        let woke = StdClock::new().monotonic_ns();
+        assert!(woke.since(began) < DurNs::from_ms(5_000), "only the bound ended it");
+        // So does a notification, and nothing else does.
+        idle.unparker().unwrap().wake();
+        assert!(!idle.park_line(&line, |_| false, DurNs::MAX));
+        let end = StdClock::new().monotonic_ns().after(DurNs::from_us(60));
+        assert!(!idle.park_line(&line, |_| false, DurNs::from_us(60)));
+        assert!(StdClock::new().monotonic_ns() >= end);
+    }
+    assert!(counted::take_parks() >= 20);
 }
 
 #[test]

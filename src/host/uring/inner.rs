@@ -214,7 +214,7 @@ impl Inner {
     /// goes to the oldest waiter: until then this one would take the wakes of another futex at the
     /// same address.
     ///
-    /// The waiter is off the word when the wake returns: `io_futex_wakefn` in io_uring/futex.c (Linux
+    /// The waiter is off the word when the wake returns: `io_futex_wake_fn` in io_uring/futex.c (Linux
     /// 6.7) takes it off the kernel's queue within `FUTEX_WAKE`. The bell's own completion is not
     /// waited for. The event counter is a file that the kernel holds, and no address.
     fn dismiss_bell(&mut self) {

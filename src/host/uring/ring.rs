@@ -52,6 +52,10 @@ use std::thread;
 /// How long closing a ring waits for the operations that it has cancelled.
 const CLOSE_BOUND: DurNs = DurNs::from_ms(100);
 
+/// How many entries of the kernel closing a ring makes at the least: a thread that was kept from its
+/// core for all of that time still submits the cancellations and takes what came of them.
+const CLOSE_TRIES: u32 = 8;
+
 /// How long a thread sleeps where the kernel is short of memory, before it tries again. Wakes from
 /// other threads wait that long too.
 const BUSY_NAP: Duration = Duration::from_micros(50);
@@ -298,7 +302,12 @@ impl Drop for Ring {
             return;
         }
         let end = monotonic::now().after(CLOSE_BOUND);
-        while self.inner.borrow().slots.in_use() != 0 && monotonic::now() < end {
+        let mut tries = 0;
+        while self.inner.borrow().slots.in_use() != 0 {
+            if tries >= CLOSE_TRIES && monotonic::now() >= end {
+                break;
+            }
+            tries += 1;
             let reaped = match self.lost() {
                 // Without the bell: nobody declared the thread asleep, and it would ring at once.
                 None => self.wait_for_any(end, false),

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 #[test]
-fn a_dropped_receive_frees_its_buffer_only_once_the_kernel_has_let_go_of_it() {
+fn f50_a_dropped_receive_frees_its_buffer_only_once_the_kernel_has_let_go_of_it() {
     let Some(mut idle) = ring(8) else { return };
     let handle = idle.handle();
     let (reader, writer) = pair();
@@ -47,6 +47,7 @@ fn an_operation_that_was_dropped_before_it_was_submitted_never_reaches_the_kerne
     let mut receive = handle.recv(&reader, buffer);
     assert!(poll_once(&mut receive).is_pending());
     drop(receive);
+    assert_eq!(grave.drops(), 1, "at once: the kernel never had it");
     let (never_polled, its_grave) = Watched::new(64);
     drop(handle.recv(&reader, never_polled));
     assert_eq!(its_grave.drops(), 1);

@@ -126,13 +126,57 @@ fn files_are_written_and_read_at_offsets_and_at_their_position() {
         assert_eq!(handle.write_at(&file, b"W".to_vec(), 6).await.0.unwrap(), 1);
         let (read, buffer) = handle.read_at(&file, Vec::with_capacity(64), 6).await;
         assert_eq!((read.unwrap(), &buffer[..]), (5, &b"World"[..]));
-        // Reading appends; a full buffer and the end of the file read nothing.
+        // Reading appends, and reads nothing at the end of the file.
         let (read, buffer) = handle.read_at(&file, buffer, 0).await;
         assert_eq!((read.unwrap(), &buffer[..]), (11, &b"Worldhello World"[..]));
-        let (read, _) = handle.read_at(&file, Vec::new(), 0).await;
-        assert_eq!(read.unwrap(), 0);
         let (read, _) = handle.read(&file, buffer).await;
         assert_eq!(read.unwrap(), 0, "the position is at the end");
+    });
+}
+
+#[test]
+fn a_full_vector_is_read_into_from_its_beginning_and_one_without_capacity_is_an_error() {
+    let Some(mut idle) = ring(8) else { return };
+    let handle = idle.handle();
+    let (reader, writer) = pair();
+    run(&mut idle, async {
+        // Full: a buffer of its length, which it keeps.
+        handle.send_all(&writer, "hello").await.0.unwrap();
+        let (received, buffer) = handle.recv(&reader, vec![7; 64]).await;
+        assert_eq!((received.unwrap(), buffer.len(), &buffer[..6]), (5, 64, &b"hello\x07"[..]));
+        handle.send_all(&writer, "world").await.0.unwrap();
+        let (read, buffer) = handle.read(&reader, buffer).await;
+        assert_eq!((read.unwrap(), buffer.len(), &buffer[..6]), (5, 64, &b"world\x07"[..]));
+        // Longer than the buffer: what fits, and the rest for the next one.
+        handle.send_all(&writer, "hello").await.0.unwrap();
+        let (received, buffer) = handle.recv(&reader, vec![0; 2]).await;
+        assert_eq!((received.unwrap(), buffer), (2, b"he".to_vec()));
+        // Room for a part: after the contents, and no further than the capacity.
+        let mut partly = Vec::with_capacity(8);
+        partly.resize(partly.capacity() - 2, 7);
+        let length = partly.len();
+        let (received, buffer) = handle.recv(&reader, partly).await;
+        assert_eq!((received.unwrap(), &buffer[length..]), (2, &b"ll"[..]));
+        assert!(buffer[..length].iter().all(|&byte| byte == 7));
+        let (received, buffer) = handle.recv(&reader, buffer).await;
+        assert_eq!((received.unwrap(), &buffer[..2]), (1, &b"o\x07"[..]), "it is full now");
+        // No byte to read into: never taken for the end of the file.
+        let submitted = handle.stats().submitted;
+        let polled = [
+            poll_once(&mut handle.recv(&reader, Vec::new())),
+            poll_once(&mut handle.read(&reader, Vec::new())),
+            poll_once(&mut handle.read_at(&reader, Vec::new(), 0)),
+        ];
+        for ended in polled {
+            let Poll::Ready((refused, buffer)) = ended else { panic!("it asked the kernel") };
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
+            assert_eq!(buffer.capacity(), 0);
+        }
+        assert_eq!(handle.stats().submitted, submitted, "the kernel was not asked");
+        // And the end itself.
+        drop(writer);
+        let (received, buffer) = handle.recv(&reader, vec![7; 4]).await;
+        assert_eq!((received.unwrap(), buffer), (0, vec![7; 4]));
     });
 }
 

@@ -7,8 +7,13 @@ use core::task::Waker;
 
 /// How one thread idles. The host implements it; the core never blocks otherwise.
 pub trait Idle {
-    /// Sleeps until `at` on the clock that the reactor uses. May return earlier, and does where the
+    /// Sleeps until `at` on the clock that the reactor uses. May return earlier, and does if the
     /// [`unparker`](Self::unparker) was used since the last sleep or park began.
+    ///
+    /// An idle that ran code of the program on its own thread (a waker, a callback, the destructor of a
+    /// buffer that it held) returns early after it. Such code may have made a task of this thread
+    /// ready, and by its own thread: that wake uses no unparker, so nothing else ends the sleep. The
+    /// same holds for [`park_line`](Self::park_line).
     fn sleep_until(&mut self, at: MonoNs);
 
     /// Idles until `ready(line)` holds or `bound` has passed, and returns what `ready(line)` said
@@ -43,10 +48,14 @@ pub trait Idle {
         None
     }
 
-    /// A function that tells threads apart: it answers the calling thread's token, which is not 0
-    /// and which no other live thread has. With it an executor knows a wake of its own thread from
-    /// a foreign one and spares it every atomic read-modify-write. Provided: none, and then every
-    /// wake is treated as foreign.
+    /// A function that returns the calling thread's token, which is not 0 and which no other live
+    /// thread has. With it an executor tells a wake of its own thread from a foreign one and spares it
+    /// every atomic read-modify-write. Default: none, and then every wake is treated as foreign.
+    ///
+    /// With a token a task's waker must not be used from a signal handler or an interrupt that runs on
+    /// the executor's thread. Such a wake has that thread's token and interrupts it between two plain
+    /// stores of the same list: the task may never run again. From another thread, or without a token,
+    /// a wake is safe at any time.
     fn thread_token(&self) -> Option<fn() -> usize> {
         None
     }

@@ -63,7 +63,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Parks by `policy` where the hardware cannot.
+    /// Parks by `policy` if the hardware cannot, with any executor. A `flag` plan parks in hardware or
+    /// falls back; the policy does not change that.
     #[must_use]
     pub fn park_policy(mut self, policy: ParkPolicy) -> Self {
         self.policy = Some(policy);
@@ -95,15 +96,17 @@ impl RuntimeBuilder {
     pub fn build(self) -> Result<Runtime> {
         let requested = WaitBands::parse(&self.plan)?;
         let kind: ExecutorKind = self.executor.parse()?;
-        let (idles, host_caps, executor_caps) = RuntimeIdle::probe(self.clock, self.policy, kind);
+        let (idles, executor_caps) = RuntimeIdle::probe(self.clock, self.policy, kind);
         let executor = resolve(kind, self.strictness, &executor_caps)?;
+        // What the plans resolve to is what idles: the idle that runs answers for itself.
+        let (idle, thread_idles) = idles.of(executor.running);
+        let host_caps = idle.host_caps();
         let plans = match &self.device {
             Some(device) => requested.resolve_on(&host_caps, device),
             None => requested.resolve(&host_caps),
         };
         events::resolved(&plans, &executor);
         let tasks = Executor::new();
-        let (idle, thread_idles) = idles.of(executor.running);
         let bell = self.doorbell.unwrap_or_default();
         let spawner = tasks.spawner();
         let handle = Handle::new(self.clock, bell, plans, executor, thread_idles, &idle, spawner);

@@ -16,6 +16,16 @@ pub(super) enum RuntimeIdle {
     Ring(ring::RingIdle),
 }
 
+/// The same call on whichever idle it is.
+macro_rules! either {
+    ($self:ident, $idle:ident => $call:expr) => {
+        match $self {
+            RuntimeIdle::Std($idle) => $call,
+            RuntimeIdle::Ring($idle) => $call,
+        }
+    };
+}
+
 /// The idles that a host offers, before the executor is settled.
 pub(super) struct Probed {
     thread: StdIdle,
@@ -23,22 +33,31 @@ pub(super) struct Probed {
 }
 
 impl RuntimeIdle {
-    /// Probes what every executor may need, and the ring where `kind` wants one.
+    /// Probes what every executor may need, and the ring if `kind` is its executor. All of them park
+    /// in hardware where the host has it, and else by `policy`.
     pub(super) fn probe(
         clock: StdClock,
         policy: Option<ParkPolicy>,
         kind: ExecutorKind,
-    ) -> (Probed, HostCaps, ExecutorCaps) {
-        let (probed, host) = StdIdle::probe(clock);
-        let thread = policy.map_or(probed, |policy| StdIdle::with(clock, policy));
-        let wanted = (kind == ExecutorKind::IoUring).then(|| ring::probe(clock, policy));
+    ) -> (Probed, ExecutorCaps) {
+        let (probed, _) = StdIdle::probe(clock);
+        let thread = match policy {
+            Some(policy) => probed.parking_by(policy),
+            None => probed,
+        };
+        let wanted = (kind == ExecutorKind::IoUring).then(|| ring::probe(&thread));
         let (ring, io_uring) = match wanted {
             Some(Ok(ring)) => (Some(ring), Ok(())),
             Some(Err(why)) => (None, Err(why)),
             // Not asked for, so not tried.
             None => (None, Ok(())),
         };
-        (Probed { thread, ring }, host, ExecutorCaps { word_wait: Ok(()), io_uring })
+        (Probed { thread, ring }, ExecutorCaps { word_wait: Ok(()), io_uring })
+    }
+
+    /// What this idle, the one that runs, offers to wait plans.
+    pub(super) fn host_caps(&self) -> HostCaps {
+        either!(self, idle => idle.host_caps())
     }
 }
 
@@ -59,16 +78,6 @@ impl Probed {
         };
         (idle, of_ports)
     }
-}
-
-/// The same call on whichever idle it is.
-macro_rules! either {
-    ($self:ident, $idle:ident => $call:expr) => {
-        match $self {
-            RuntimeIdle::Std($idle) => $call,
-            RuntimeIdle::Ring($idle) => $call,
-        }
-    };
 }
 
 impl Idle for RuntimeIdle {
@@ -115,16 +124,14 @@ where_io_uring! {
     mod ring {
         //! The ring, where there is one.
 
-        use crate::host::{ParkPolicy, StdClock};
+        use crate::host::StdIdle;
         use alloc::string::{String, ToString};
 
         pub(super) use crate::host::UringIdle as RingIdle;
 
-        pub(super) fn probe(
-            clock: StdClock,
-            policy: Option<ParkPolicy>,
-        ) -> Result<RingIdle, String> {
-            RingIdle::new(clock, policy.unwrap_or_default()).map_err(|refusal| refusal.to_string())
+        pub(super) fn probe(thread: &StdIdle) -> Result<RingIdle, String> {
+            let ring = RingIdle::new(thread.clock(), thread.policy());
+            ring.map(|ring| ring.parking_like(thread)).map_err(|refusal| refusal.to_string())
         }
     }
 
@@ -143,14 +150,17 @@ where_no_io_uring! {
     mod ring {
         //! No ring, on this system or in this build.
 
-        use crate::host::{ParkPolicy, StdClock, StdIdle, io_uring_caps};
+        use crate::host::{StdIdle, io_uring_caps};
         use alloc::string::String;
 
         /// Never made: the probe fails.
         pub(super) type RingIdle = StdIdle;
 
-        pub(super) fn probe(_: StdClock, _: Option<ParkPolicy>) -> Result<RingIdle, String> {
+        pub(super) fn probe(_: &StdIdle) -> Result<RingIdle, String> {
             Err(io_uring_caps().expect_err("a build without rings says why"))
         }
     }
 }
+
+#[cfg(all(test, not(loom), feature = "software"))]
+mod tests;

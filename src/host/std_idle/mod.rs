@@ -1,7 +1,7 @@
 //! Idling a thread with what the standard library's systems offer: precise sleeps, parks by a
 //! stated policy, both ended from any thread.
 
-mod hardware;
+pub(in crate::host) mod hardware;
 pub(in crate::host) mod policy;
 pub(in crate::host) mod state;
 
@@ -21,7 +21,7 @@ use core::cell::Cell;
 use core::fmt;
 use core::sync::atomic::AtomicU32;
 use core::task::Waker;
-use hardware::WordWait;
+use hardware::HardwarePark;
 #[cfg(not(loom))]
 use state::IdleState;
 
@@ -54,8 +54,8 @@ use state::IdleState;
 /// in that one's ready set. What happened before a wake is visible after the sleep that it ended.
 pub struct StdIdle {
     idling: Idling,
-    /// Parks instead of the policy, where it is there.
-    word_wait: Option<WordWait>,
+    /// Parks instead of the policy; or why there is none.
+    hardware: Result<HardwarePark, Arc<str>>,
     unparker: Arc<Unparker>,
 }
 
@@ -63,8 +63,16 @@ impl StdIdle {
     /// An idle that parks by `policy` and never in hardware.
     #[must_use]
     pub fn with(clock: StdClock, policy: ParkPolicy) -> Self {
+        StdIdle::parking(clock, policy, Err("it was made to park by its policy alone".into()))
+    }
+
+    fn parking(
+        clock: StdClock,
+        policy: ParkPolicy,
+        hardware: Result<HardwarePark, Arc<str>>,
+    ) -> Self {
         let unparker = Arc::new(Unparker(Bed::new(0)));
-        StdIdle { idling: Idling::new(clock, policy), word_wait: None, unparker }
+        StdIdle { idling: Idling::new(clock, policy), hardware, unparker }
     }
 
     /// An idle that parks as well as this host can, and what the host offers to wait plans: in
@@ -73,23 +81,41 @@ impl StdIdle {
     /// `flag` plan then resolves to `poll`. Costs 2 to 4 ms where there is an instruction.
     #[must_use]
     pub fn probe(clock: StdClock) -> (StdIdle, HostCaps) {
-        let mut idle = StdIdle::with(clock, ParkPolicy::default());
-        let probed = hardware::probe();
-        let device_word_wait = probed.as_ref().map(|_| ()).map_err(String::clone);
-        idle.word_wait = probed.ok();
-        (idle, HostCaps { device_word_wait })
+        let hardware = HardwarePark::probe().map_err(Arc::from);
+        let idle = StdIdle::parking(clock, ParkPolicy::default(), hardware);
+        let caps = idle.host_caps();
+        (idle, caps)
+    }
+
+    /// The same idle, which parks by `policy` if the hardware cannot.
+    #[must_use]
+    pub fn parking_by(mut self, policy: ParkPolicy) -> Self {
+        self.idling = Idling::new(self.clock(), policy);
+        self
+    }
+
+    /// What this idle offers to wait plans: what a plan resolves to with these is how it parks.
+    #[must_use]
+    pub fn host_caps(&self) -> HostCaps {
+        caps_of(&self.hardware)
+    }
+
+    /// Its park in hardware, or why there is none.
+    #[allow(dead_code, reason = "for an idle in a ring")]
+    pub(in crate::host) fn hardware(&self) -> &Result<HardwarePark, Arc<str>> {
+        &self.hardware
     }
 
     /// Another idle that parks as this one does, with an unparker of its own.
     #[must_use]
     pub fn another(&self) -> Self {
-        StdIdle { word_wait: self.word_wait, ..StdIdle::with(self.clock(), self.policy()) }
+        StdIdle::parking(self.clock(), self.policy(), self.hardware.clone())
     }
 
     /// Whether parks are in hardware.
     #[must_use]
     pub fn parks_in_hardware(&self) -> bool {
-        self.word_wait.is_some()
+        self.hardware.is_ok()
     }
 
     /// The clock.
@@ -136,12 +162,12 @@ impl StdIdle {
         bound: DurNs,
     ) -> bool {
         let bed = InBed { clock: self.idling.clock, unparker: &self.unparker };
-        let Some(word_wait) = self.word_wait else {
+        let Ok(hardware) = self.hardware else {
             return self.idling.park(&bed, line, check, bound);
         };
         self.idling.interrupt();
         let state = self.unparker.state();
-        word_wait.park(line, |line| state.is_notified() || check(line) != Check::Pending, bound);
+        hardware.park(line, |line| state.is_notified() || check(line) != Check::Pending, bound);
         state.take();
         check(line) == Check::Ready
     }
@@ -180,6 +206,12 @@ impl Idle for StdIdle {
     fn thread_token(&self) -> Option<fn() -> usize> {
         Some(thread_token)
     }
+}
+
+/// What a park in hardware, or the lack of one, means for wait plans.
+pub(in crate::host) fn caps_of(hardware: &Result<HardwarePark, Arc<str>>) -> HostCaps {
+    let device_word_wait = hardware.as_ref().map(|_| ()).map_err(|why| String::from(&**why));
+    HostCaps { device_word_wait }
 }
 
 /// The address of a byte of the calling thread: no other live thread has one there.

@@ -21,20 +21,28 @@ pub unsafe trait IoBuf: 'static {
     fn bytes(&self) -> &[u8];
 }
 
-/// A buffer whose spare bytes the kernel may write: for [`read`](super::UringHandle::read) and
-/// [`recv`](super::UringHandle::recv).
+/// A buffer that the kernel may write to: for [`read`](super::UringHandle::read) and
+/// [`recv`](super::UringHandle::recv). They append to it while it has spare bytes; one that has none
+/// is overwritten from its beginning.
 ///
 /// # Safety
 ///
-/// From a call of [`spare`](Self::spare) until the value is dropped or one of the methods is called:
+/// From a call of [`spare`](Self::spare) or [`contents`](Self::contents) until the value is dropped or
+/// one of the methods is called:
 ///
 /// * the slice stays at its address and writable, wherever the value itself is moved, and also where
 ///   the value is forgotten rather than dropped;
-/// * nobody else reads or writes it, and it is not initialised memory that is relied on to keep its
-///   value.
+/// * nobody else reads or writes it, and nobody relies on it to keep its value.
 pub unsafe trait IoBufMut: 'static {
-    /// The bytes that may be written to.
+    /// The bytes after the contents, which may be written to. Not one of them is relied on to be
+    /// initialised: safe code may leave them uninitialised.
     fn spare(&mut self) -> &mut [MaybeUninit<u8>];
+
+    /// The contents, all initialised, which are overwritten if nothing is spare. Default: none, and
+    /// then a buffer without spare bytes is refused.
+    fn contents(&mut self) -> &mut [u8] {
+        &mut []
+    }
 
     /// The first `count` bytes of what [`spare`](Self::spare) gave were written, and belong to the
     /// contents from now on.
@@ -54,11 +62,35 @@ unsafe impl IoBuf for Vec<u8> {
     }
 }
 
-// SAFETY: as above. The spare capacity is no part of the contents, so nobody relies on its bytes.
+/// Where a buffer is read into.
+pub(super) enum Room<'a> {
+    /// After the contents.
+    Spare(&'a mut [MaybeUninit<u8>]),
+    /// Over the contents, from their beginning.
+    Contents(&'a mut [u8]),
+}
+
+impl<'a> Room<'a> {
+    /// `None` if there is not one byte.
+    pub(super) fn of<B: IoBufMut>(buffer: &'a mut B) -> Option<Self> {
+        if !buffer.spare().is_empty() {
+            return Some(Room::Spare(buffer.spare()));
+        }
+        let contents = buffer.contents();
+        (!contents.is_empty()).then_some(Room::Contents(contents))
+    }
+}
+
+// SAFETY: as above. The spare capacity is no part of the contents, so nobody relies on its bytes; the
+// contents are bytes, for which any value is one.
 unsafe impl IoBufMut for Vec<u8> {
-    /// What is free behind the contents: reading appends.
+    /// The spare capacity.
     fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
         self.spare_capacity_mut()
+    }
+
+    fn contents(&mut self) -> &mut [u8] {
+        self
     }
 
     unsafe fn advance(&mut self, count: usize) {

@@ -2,7 +2,10 @@
 
 use super::buffer::{IoBuf, IoBufMut};
 use super::op::Op;
-use super::ops::{AT_POSITION, Accept, Close, Connect, Nop, Read, Recv, Send, Timeout, Write};
+use super::ops::{
+    AT_POSITION, Accept, Close, Connect, Nop, Read, Recv, Send, Target, Timeout, Write,
+};
+use super::refusal::UringRefusal;
 use super::ring::{Ring, UringStats};
 use crate::core::time::MonoNs;
 use alloc::{boxed::Box, rc::Rc, sync::Arc};
@@ -19,9 +22,46 @@ use std::io;
 /// `OwnedFd::from(stream)` makes of the standard library's sockets and files). They are in blocking
 /// mode: on one that is not, an operation ends with EAGAIN rather than waiting.
 ///
-/// Buffers go into an operation and come back with its result. Reading appends to a vector's
-/// contents, into its spare capacity, without growing it; with no room it reads 0 bytes. A result may
-/// be partial: the rest is another operation's.
+/// Buffers go into an operation and come back with its result. A result may be partial: the rest is
+/// another operation's.
+///
+/// # Reading into a vector
+///
+/// never grows it. One rule, by whether it has spare capacity:
+///
+/// | the vector | the bytes go | afterwards it is |
+/// |---|---|---|
+/// | has spare capacity: `Vec::with_capacity(64)` | after its contents | longer by what was read |
+/// | is full: `vec![0; 64]` | over its contents, from their beginning | as long as before |
+/// | has no capacity: `Vec::new()` | nowhere: [`InvalidInput`](io::ErrorKind::InvalidInput) | the same |
+///
+/// The result says how many bytes are new.
+/// So `Ok(0)` always means the end of the file, or a peer that has closed. A program that collects
+/// appends to one vector, and reserves more once `len()` has come to `capacity()`.
+///
+/// ```
+/// use gpu_async_reactor::host::Runtime;
+/// use std::{io::Write, os::fd::OwnedFd, os::unix::net::UnixStream, sync::Arc};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = Runtime::new("poll", "io-uring")?;
+/// // No ring on this host: `runtime.warnings()` has the reason.
+/// let Some(ring) = runtime.uring().cloned() else { return Ok(()) };
+/// let (mut peer, socket) = UnixStream::pair()?;
+/// let socket = Arc::new(OwnedFd::from(socket));
+/// runtime.block_on(async move {
+///     peer.write_all(b"hello")?;
+///     let (read, buffer) = ring.recv(&socket, vec![0; 64]).await;
+///     assert_eq!((read?, buffer.len(), &buffer[..5]), (5, 64, &b"hello"[..]));
+///
+///     peer.write_all(b"hello")?;
+///     let (read, buffer) = ring.recv(&socket, Vec::with_capacity(64)).await;
+///     assert_eq!((read?, &buffer[..]), (5, &b"hello"[..]));
+///     std::io::Result::Ok(())
+/// })??;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct UringHandle {
     pub(super) ring: Rc<Ring>,
@@ -35,7 +75,7 @@ impl UringHandle {
 
     /// Reads at `offset` bytes from the file's beginning.
     pub fn read_at<B: IoBufMut>(&self, fd: &Arc<OwnedFd>, buffer: B, offset: u64) -> Op<Read<B>> {
-        Op::new(&self.ring, Read { fd: fd.clone(), offset, buffer })
+        Op::new(&self.ring, Read { fd: fd.clone(), offset, target: Target::new(buffer) })
     }
 
     /// Writes at the file's position, or into a pipe.
@@ -59,7 +99,7 @@ impl UringHandle {
 
     /// Receives from a socket. 0 bytes: the peer has closed.
     pub fn recv<B: IoBufMut>(&self, fd: &Arc<OwnedFd>, buffer: B) -> Op<Recv<B>> {
-        Op::new(&self.ring, Recv { fd: fd.clone(), buffer })
+        Op::new(&self.ring, Recv { fd: fd.clone(), target: Target::new(buffer) })
     }
 
     /// Sends to a socket. A closed peer is EPIPE, without a signal.
@@ -98,6 +138,12 @@ impl UringHandle {
     /// Goes through the kernel and does nothing.
     pub fn nop(&self) -> Op<Nop> {
         Op::new(&self.ring, Nop)
+    }
+
+    /// Why the ring was lost, if the kernel refuses it since it was made.
+    #[must_use]
+    pub fn lost(&self) -> Option<UringRefusal> {
+        self.ring.lost()
     }
 
     /// What the ring has done. A walk over the operations in flight.

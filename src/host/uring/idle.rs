@@ -7,11 +7,14 @@ use super::setup::{self, Kernel, RingMode, SetupCalls};
 use super::unparker::Unparker;
 use crate::core::idle::Idle;
 use crate::core::line::CompletionLine;
-use crate::core::time::{DurNs, MonoNs};
+use crate::core::plan::HostCaps;
+use crate::core::time::{Clock, DurNs, MonoNs};
 use crate::host::idling::{Idling, Sleeper};
 use crate::host::std_clock::StdClock;
+use crate::monotonic;
 use crate::host::std_idle::policy::ParkPolicy;
-use crate::host::std_idle::thread_token;
+use crate::host::std_idle::hardware::HardwarePark;
+use crate::host::std_idle::{StdIdle, caps_of, thread_token};
 use alloc::{
     rc::Rc,
     string::{String, ToString},
@@ -28,6 +31,13 @@ const ENTRIES: u32 = 256;
 /// what one costs.
 const BUSY_ENTER: DurNs = DurNs::from_us(20);
 
+/// How long a park in hardware lasts at most while I/O is under way: its completions end no such park,
+/// so they are looked for in between. As much as a busy executor takes.
+const PARK_BESIDE_IO: DurNs = BUSY_ENTER;
+
+/// How long a thread sleeps at most while operations of a lost ring are with the kernel still.
+const AWAITING_RELEASE: DurNs = DurNs::from_ms(2);
+
 /// Idles the thread that made it in an `io_uring`, which also carries the program's own I/O.
 ///
 /// # Sleeping
@@ -43,8 +53,11 @@ const BUSY_ENTER: DurNs = DurNs::from_us(20);
 ///
 /// # Parking
 ///
-/// [`park_line`](Idle::park_line) follows its [`ParkPolicy`]; its sleeps are waits in the ring, and a
-/// completion of an operation ends it at any time.
+/// [`park_line`](Idle::park_line) parks in hardware if the idle was made
+/// [like one](Self::parking_like) that does, as that of a [`Runtime`](crate::host::Runtime) is; while
+/// I/O is under way 20 us at a time, with a look at the completions in between. Else it follows its
+/// [`ParkPolicy`]; its sleeps are waits in the ring, and a completion of an operation ends it at any
+/// time.
 ///
 /// # The unparker
 ///
@@ -56,12 +69,23 @@ const BUSY_ENTER: DurNs = DurNs::from_us(20);
 /// [`handle`](Self::handle) starts them. They go on while the thread idles here, and while an executor
 /// runs with this idle: a busy one enters the ring every 20 us where there is something to submit or
 /// to be taken. Their wakers are called by this thread, from within its sleep, park or look, with
-/// nothing borrowed.
+/// nothing borrowed, and what dropped operations held is freed there. The sleep or park returns after
+/// that. A panic of one of these is counted ([`UringStats::panics`](super::UringStats::panics)) and
+/// goes no further.
+///
+/// # Without the ring
+///
+/// Where the kernel refuses the ring after it was made (a sandbox that is entered late, a restored
+/// checkpoint), and in a child that was forked, the thread sleeps on a futex as that of
+/// [`StdIdle`](crate::host::StdIdle) does, with the timer slack that it has. See [`Op`](super::Op) for
+/// the operations, and [`UringHandle::lost`] for the reason.
 ///
 /// Handles and futures keep the ring. When the last of them is gone, what was dropped in flight is
 /// waited for, 100 ms at the most; see [`uring_leaked`](super::uring_leaked) for the rest.
 pub struct UringIdle {
     idling: Idling,
+    /// Parks instead of the policy; or why there is none.
+    hardware: Result<HardwarePark, Arc<str>>,
     ring: Rc<Ring>,
     unparker: Arc<Unparker>,
     mode: RingMode,
@@ -108,7 +132,29 @@ impl UringIdle {
         let (ring, unparker, mode) = Ring::new(setup::make(entries.max(2), calls)?);
         let ring = Rc::new(ring);
         let idling = Idling::new(clock, policy);
-        Ok(UringIdle { idling, ring, unparker, mode, busy_entered: None })
+        let hardware = Err("it was made to park by its policy alone".into());
+        Ok(UringIdle { idling, hardware, ring, unparker, mode, busy_entered: None })
+    }
+
+    /// The same ring, whose thread parks as that of `idle` does: in hardware where it does, and else by
+    /// its policy. Probing for hardware is that idle's.
+    #[must_use]
+    pub fn parking_like(mut self, idle: &StdIdle) -> Self {
+        self.hardware = idle.hardware().clone();
+        self.idling = Idling::new(self.clock(), idle.policy());
+        self
+    }
+
+    /// What this idle offers to wait plans: what a plan resolves to with these is how it parks.
+    #[must_use]
+    pub fn host_caps(&self) -> HostCaps {
+        caps_of(&self.hardware)
+    }
+
+    /// Whether parks are in hardware.
+    #[must_use]
+    pub fn parks_in_hardware(&self) -> bool {
+        self.hardware.is_ok()
     }
 
     /// A ring that parks by [`ParkPolicy::BALANCED`], and what to tell
@@ -123,6 +169,11 @@ impl UringIdle {
     #[must_use]
     pub fn handle(&self) -> UringHandle {
         UringHandle { ring: self.ring.clone() }
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn unparker_for_tests(&self) -> Arc<Unparker> {
+        self.unparker.clone()
     }
 
     /// The clock.
@@ -155,19 +206,67 @@ impl Sleeper for InRing<'_> {
         self.unparker.state().take()
     }
 
-    /// Whether an operation ended.
+    /// Whether an operation ended, so that code of the program ran.
     #[inline]
     fn look(&self, may_enter: bool) -> bool {
         self.ring.has_io() && self.ring.poll(may_enter).0
     }
 
     fn sleep(&self, at: MonoNs) -> bool {
+        if !self.ring.serves() {
+            return self.sleep_without_ring(at);
+        }
         let state = self.unparker.state();
         let reaped = state.fall_asleep().then(|| self.ring.wait(at));
         // Awake before any waker runs: one that unparks this thread costs no system call.
         let notified = state.rise();
-        let ended = reaped.is_some_and(|reaped| self.ring.finish(reaped));
-        notified || ended
+        let ran = reaped.is_some_and(|reaped| self.ring.finish(reaped));
+        notified || ran
+    }
+}
+
+impl InRing<'_> {
+    /// Sleeps on the unparker's word, after the ring was lost or in a forked child.
+    fn sleep_without_ring(&self, at: MonoNs) -> bool {
+        let at = match self.ring.awaits_release() {
+            true => at.min(monotonic::now().after(AWAITING_RELEASE)),
+            false => at,
+        };
+        let state = self.unparker.state();
+        if state.fall_asleep() {
+            self.unparker.sleep(at);
+        }
+        let notified = state.rise();
+        notified || self.ring.poll(true).0
+    }
+
+    /// Parks in hardware, ended by whatever ends a park in the ring.
+    fn park_in_hardware<R: Fn(&CompletionLine) -> bool>(
+        &self,
+        hardware: HardwarePark,
+        clock: StdClock,
+        line: &CompletionLine,
+        ready: R,
+        bound: DurNs,
+    ) -> bool {
+        let state = self.unparker.state();
+        let mut left = bound;
+        let end = clock.monotonic_ns().after(bound);
+        loop {
+            // Submits what is queued, before the thread parks.
+            if self.look(true) {
+                return ready(line);
+            }
+            let slice = if self.ring.has_io() { left.min(PARK_BESIDE_IO) } else { left };
+            hardware.park(line, |line| state.is_notified() || ready(line), slice);
+            if state.take() || ready(line) {
+                return ready(line);
+            }
+            left = end.since(clock.monotonic_ns());
+            if left == DurNs::ZERO {
+                return false;
+            }
+        }
     }
 }
 
@@ -184,7 +283,11 @@ impl Idle for UringIdle {
         bound: DurNs,
     ) -> bool {
         let ring = InRing { ring: &self.ring, unparker: &self.unparker };
-        self.idling.park_line(&ring, line, ready, bound)
+        let Ok(hardware) = self.hardware else {
+            return self.idling.park_line(&ring, line, ready, bound);
+        };
+        self.idling.interrupt();
+        ring.park_in_hardware(hardware, self.idling.clock, line, ready, bound)
     }
 
     fn spin_line<R: Fn(&CompletionLine) -> bool>(

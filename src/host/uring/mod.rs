@@ -10,22 +10,29 @@
 //! |---|---|
 //! | `idle` | the thread's sleeps and parks |
 //! | `unparker` | how another thread ends them |
-//! | `ring` | submission, waits, completions |
+//! | `ring` | what the futures and the idle see: nothing is borrowed while code of the program runs |
+//! | `inner` | submission, waits, completions, and what becomes of a ring that is lost |
+//! | `queues` | the two queues shared with the kernel, and entering it |
 //! | `slots` | the operations in flight, whose futures are there or not |
-//! | `op`, `ops`, `request` | the future, and what each operation holds and asks for |
+//! | `release` | when the kernel has let go of the operations of a ring that was closed |
+//! | `op`, `ops`, `request`, `ended` | the future, what each operation holds and asks for, how it ends |
 //! | `buffer` | what is promised about memory that the kernel touches |
 //! | `setup`, `refusal` | making a ring, and why there is none |
 //!
 //! # System calls
 //!
 //! `io_uring_setup`, `io_uring_register` (what operations there are), `mmap`, and `io_uring_enter`
-//! with `IORING_ENTER_EXT_ARG`, by the thread that made the ring. `futex` with `FUTEX_WAKE`, or a
-//! `write` to an event counter, by whoever ends its wait.
+//! with `IORING_ENTER_EXT_ARG`, by the thread that made the ring; at the set-up also `pipe2`. `futex`
+//! with `FUTEX_WAKE`, or a `write` to an event counter, by the thread that ends its wait. After the
+//! ring was lost, and in a child, `futex` with `FUTEX_WAIT_BITSET`.
 //!
 //! # A child after `fork`
 //!
-//! The ring is the parent's. A child must not use it, nor drop its operations: it executes another
-//! program, or exits.
+//! The ring is the parent's, queues and all: a child that stored into them would submit for its parent.
+//! So nothing here touches them in a child. Its idle sleeps on a futex as [`StdIdle`](super::StdIdle)
+//! does, the parent's operations and new ones end with an error that names the fork
+//! ([`Forked`](crate::ErrorCode::Forked)), and dropping anything leaves the parent's as it is. What
+//! the child forgets instead of dropping includes the ring's descriptor, which `exec` closes.
 
 #![allow(
     unsafe_code,
@@ -33,11 +40,15 @@
 )]
 
 mod buffer;
+mod ended;
 mod handle;
 mod idle;
+mod inner;
 mod op;
 mod ops;
+mod queues;
 mod refusal;
+mod release;
 mod request;
 mod ring;
 mod setup;
@@ -51,4 +62,4 @@ pub use op::Op;
 pub use ops::{Accept, Close, Connect, Nop, Read, Recv, Send, Timeout, Write};
 pub use refusal::UringRefusal;
 pub use ring::{UringStats, uring_leaked};
-pub use setup::{Kernel, RingMode, RingNeed, SetupCall, SetupCalls};
+pub use setup::{BeforeEnter, Kernel, RingMode, RingNeed, SetupCall, SetupCalls};

@@ -1,5 +1,6 @@
 //! The future of one operation.
 
+use super::ended::Ended;
 use super::request::Request;
 use super::ring::Ring;
 use super::slots::{Key, Orphan};
@@ -20,15 +21,19 @@ pub unsafe trait Operation: Sized + 'static {
     type Output;
 
     /// The entry for the kernel.
-    fn request(&mut self) -> Request;
+    ///
+    /// # Errors
+    ///
+    /// How the operation ends if the kernel cannot be asked for it.
+    fn request(&mut self) -> Result<Request, Ended>;
 
-    /// The operation ended with `result`, as the kernel says it: less than 0 is an error's number.
-    fn output(self, result: i32) -> Self::Output;
+    /// What the operation resolves to, which ended as `ended`.
+    fn output(self, ended: Ended) -> Self::Output;
 }
 
 impl<T: Operation> Orphan for T {
-    fn finish(self: Box<Self>, result: i32) {
-        drop((*self).output(result));
+    fn finish(self: Box<Self>, ended: Ended) {
+        drop((*self).output(ended));
     }
 }
 
@@ -43,6 +48,16 @@ impl<T: Operation> Orphan for T {
 /// One that the kernel has is cancelled; what it holds lives on in the ring and is freed once the
 /// kernel says that it has ended. It may still have taken effect: bytes that it received are lost, a
 /// connection that it accepted is closed. Forgetting it (`mem::forget`) leaks what it holds.
+///
+/// # A ring that is lost, a forked child
+///
+/// If the kernel refuses the ring after it was made, an operation ends with that error: at once if the
+/// kernel never had it, and otherwise once the kernel has let go of it, some 10 to 100 ms later; it may
+/// have taken effect then. An operation that is started afterwards is refused with the same error.
+///
+/// In a child that was forked, an operation of the parent ends with an error that names the fork when
+/// it is polled, and what is started there at its first poll. The parent's goes on. Dropping one there
+/// leaks what it holds.
 #[must_use = "a future does nothing until it is awaited"]
 pub struct Op<T: Operation> {
     ring: Rc<Ring>,
@@ -70,7 +85,14 @@ impl<T: Operation> Future for Op<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T::Output> {
         match core::mem::replace(&mut self.state, State::Ended) {
             State::New(mut operation) => {
-                let request = operation.request();
+                let request = match self.ring.refuses() {
+                    Some(ended) => Err(ended),
+                    None => operation.request(),
+                };
+                let request = match request {
+                    Ok(request) => request,
+                    Err(ended) => return Poll::Ready(operation.output(ended)),
+                };
                 let (key, reaped) = self.ring.start(request, cx.waker().clone());
                 // Before any other code runs: what unwinds there must not free what is in flight.
                 self.state = State::Started(key, operation);
@@ -79,9 +101,9 @@ impl<T: Operation> Future for Op<T> {
             }
             State::Started(key, operation) => {
                 self.state = State::Started(key, operation);
-                let result = ready!(self.ring.poll_key(key, cx.waker()));
+                let ended = ready!(self.ring.poll_key(key, cx.waker()));
                 match core::mem::replace(&mut self.state, State::Ended) {
-                    State::Started(_, operation) => Poll::Ready(operation.output(result)),
+                    State::Started(_, operation) => Poll::Ready(operation.output(ended)),
                     State::New(_) | State::Ended => unreachable!("it was started"),
                 }
             }
@@ -93,7 +115,12 @@ impl<T: Operation> Future for Op<T> {
 impl<T: Operation> Drop for Op<T> {
     fn drop(&mut self) {
         if let State::Started(key, operation) = core::mem::replace(&mut self.state, State::Ended) {
-            self.ring.abandon(key, Box::new(operation));
+            if self.ring.is_forked() {
+                // Its kernel half is the parent's.
+                core::mem::forget(operation);
+            } else {
+                self.ring.abandon(key, Box::new(operation));
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What each operation holds, asks of the kernel, and resolves to.
 
-use super::buffer::{IoBuf, IoBufMut};
+use super::buffer::{IoBuf, IoBufMut, Room};
+use super::ended::Ended;
 use super::op::Operation;
 use super::request::Request;
 use crate::core::time::MonoNs;
@@ -14,10 +15,6 @@ use std::io;
 /// The kernel's number for "at the position of the file".
 pub(super) const AT_POSITION: u64 = u64::MAX;
 
-fn result(result: i32) -> io::Result<usize> {
-    usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
-}
-
 fn fd(owner: &Arc<OwnedFd>) -> types::Fd {
     types::Fd(owner.as_raw_fd())
 }
@@ -27,15 +24,45 @@ fn length(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// Appends what was read to the buffer.
-fn filled<B: IoBufMut>(mut buffer: B, read: i32) -> (io::Result<usize>, B) {
-    let read = result(read);
-    if let Ok(count) = read {
-        // SAFETY: `spare` was called for the request and the buffer was with the operation since; the
-        // kernel says that it has written so many bytes from the beginning of that slice.
-        unsafe { buffer.advance(count) };
+/// How many bytes the kernel has read or written.
+fn count(ended: Ended) -> io::Result<usize> {
+    // 32 bits fit: the crate's rings are for processors of 64.
+    ended.result().map(|count| count as usize)
+}
+
+/// A buffer that is read into, and the place in it.
+#[derive(Debug)]
+pub(super) struct Target<B> {
+    buffer: B,
+    /// Bytes are appended, so that the buffer is to be told of them.
+    appends: bool,
+}
+
+impl<B: IoBufMut> Target<B> {
+    pub(super) fn new(buffer: B) -> Self {
+        Target { buffer, appends: false }
     }
-    (read, buffer)
+
+    /// Where to write, and how much at the most.
+    fn place(&mut self) -> Result<(*mut u8, u32), Ended> {
+        let room = Room::of(&mut self.buffer).ok_or(Ended::NoRoom)?;
+        self.appends = matches!(room, Room::Spare(_));
+        Ok(match room {
+            Room::Spare(spare) => (spare.as_mut_ptr().cast(), length(spare.len())),
+            Room::Contents(bytes) => (bytes.as_mut_ptr(), length(bytes.len())),
+        })
+    }
+
+    /// Gives the buffer back, with what was read.
+    fn filled(mut self, ended: Ended) -> (io::Result<usize>, B) {
+        let read = count(ended);
+        if let (Ok(count), true) = (&read, self.appends) {
+            // SAFETY: `spare` was called for the request and the buffer was with the operation since;
+            // the kernel answered that it has written so many bytes from the beginning of that slice.
+            unsafe { self.buffer.advance(*count) };
+        }
+        (read, self.buffer)
+    }
 }
 
 /// See [`UringHandle::read`](super::UringHandle::read).
@@ -43,21 +70,21 @@ fn filled<B: IoBufMut>(mut buffer: B, read: i32) -> (io::Result<usize>, B) {
 pub struct Read<B> {
     pub(super) fd: Arc<OwnedFd>,
     pub(super) offset: u64,
-    pub(super) buffer: B,
+    pub(super) target: Target<B>,
 }
 
 // SAFETY: the descriptor is kept open; `IoBufMut` answers for the buffer.
 unsafe impl<B: IoBufMut> Operation for Read<B> {
     type Output = (io::Result<usize>, B);
 
-    fn request(&mut self) -> Request {
-        let spare = self.buffer.spare();
-        let entry = opcode::Read::new(fd(&self.fd), spare.as_mut_ptr().cast(), length(spare.len()));
-        Request::Entry(entry.offset(self.offset).build())
+    fn request(&mut self) -> Result<Request, Ended> {
+        let (place, length) = self.target.place()?;
+        let entry = opcode::Read::new(fd(&self.fd), place, length);
+        Ok(Request::Entry(entry.offset(self.offset).build()))
     }
 
-    fn output(self, result: i32) -> Self::Output {
-        filled(self.buffer, result)
+    fn output(self, ended: Ended) -> Self::Output {
+        self.target.filled(ended)
     }
 }
 
@@ -65,21 +92,21 @@ unsafe impl<B: IoBufMut> Operation for Read<B> {
 #[derive(Debug)]
 pub struct Recv<B> {
     pub(super) fd: Arc<OwnedFd>,
-    pub(super) buffer: B,
+    pub(super) target: Target<B>,
 }
 
 // SAFETY: the descriptor is kept open; `IoBufMut` answers for the buffer.
 unsafe impl<B: IoBufMut> Operation for Recv<B> {
     type Output = (io::Result<usize>, B);
 
-    fn request(&mut self) -> Request {
-        let spare = self.buffer.spare();
-        let entry = opcode::Recv::new(fd(&self.fd), spare.as_mut_ptr().cast(), length(spare.len()));
-        Request::Entry(entry.build())
+    fn request(&mut self) -> Result<Request, Ended> {
+        let (place, length) = self.target.place()?;
+        let entry = opcode::Recv::new(fd(&self.fd), place, length);
+        Ok(Request::Entry(entry.build()))
     }
 
-    fn output(self, result: i32) -> Self::Output {
-        filled(self.buffer, result)
+    fn output(self, ended: Ended) -> Self::Output {
+        self.target.filled(ended)
     }
 }
 
@@ -97,14 +124,14 @@ pub struct Write<B> {
 unsafe impl<B: IoBuf> Operation for Write<B> {
     type Output = (io::Result<usize>, B);
 
-    fn request(&mut self) -> Request {
+    fn request(&mut self) -> Result<Request, Ended> {
         let bytes = &self.buffer.bytes()[self.from..];
         let entry = opcode::Write::new(fd(&self.fd), bytes.as_ptr(), length(bytes.len()));
-        Request::Entry(entry.offset(self.offset).build())
+        Ok(Request::Entry(entry.offset(self.offset).build()))
     }
 
-    fn output(self, written: i32) -> Self::Output {
-        (result(written), self.buffer)
+    fn output(self, ended: Ended) -> Self::Output {
+        (count(ended), self.buffer)
     }
 }
 
@@ -121,14 +148,14 @@ pub struct Send<B> {
 unsafe impl<B: IoBuf> Operation for Send<B> {
     type Output = (io::Result<usize>, B);
 
-    fn request(&mut self) -> Request {
+    fn request(&mut self) -> Result<Request, Ended> {
         let bytes = &self.buffer.bytes()[self.from..];
         let entry = opcode::Send::new(fd(&self.fd), bytes.as_ptr(), length(bytes.len()));
-        Request::Entry(entry.build())
+        Ok(Request::Entry(entry.build()))
     }
 
-    fn output(self, sent: i32) -> Self::Output {
-        (result(sent), self.buffer)
+    fn output(self, ended: Ended) -> Self::Output {
+        (count(ended), self.buffer)
     }
 }
 
@@ -142,17 +169,17 @@ pub struct Accept {
 unsafe impl Operation for Accept {
     type Output = io::Result<OwnedFd>;
 
-    fn request(&mut self) -> Request {
+    fn request(&mut self) -> Result<Request, Ended> {
         let nobody = core::ptr::null_mut;
         let entry = opcode::Accept::new(fd(&self.fd), nobody(), core::ptr::null_mut());
-        Request::Entry(entry.flags(SocketFlags::CLOEXEC.bits() as i32).build())
+        Ok(Request::Entry(entry.flags(SocketFlags::CLOEXEC.bits() as i32).build()))
     }
 
-    fn output(self, accepted: i32) -> Self::Output {
-        result(accepted)?;
+    fn output(self, ended: Ended) -> Self::Output {
+        let accepted = ended.result()?;
         // SAFETY: the kernel made this descriptor for this operation, and nobody else knows it. An
         // orphan comes here too, and closes it.
-        Ok(unsafe { OwnedFd::from_raw_fd(accepted) })
+        Ok(unsafe { OwnedFd::from_raw_fd(accepted as i32) })
     }
 }
 
@@ -168,14 +195,14 @@ pub struct Connect {
 unsafe impl Operation for Connect {
     type Output = io::Result<()>;
 
-    fn request(&mut self) -> Request {
+    fn request(&mut self) -> Result<Request, Ended> {
         let address = self.address.as_ptr().cast();
         let entry = opcode::Connect::new(fd(&self.fd), address, self.address.addr_len());
-        Request::Entry(entry.build())
+        Ok(Request::Entry(entry.build()))
     }
 
-    fn output(self, connected: i32) -> Self::Output {
-        result(connected).map(drop)
+    fn output(self, ended: Ended) -> Self::Output {
+        ended.result().map(drop)
     }
 }
 
@@ -190,16 +217,18 @@ pub struct Close {
 unsafe impl Operation for Close {
     type Output = io::Result<()>;
 
-    fn request(&mut self) -> Request {
-        Request::Entry(opcode::Close::new(types::Fd(self.fd.as_raw_fd())).build())
+    fn request(&mut self) -> Result<Request, Ended> {
+        Ok(Request::Entry(opcode::Close::new(types::Fd(self.fd.as_raw_fd())).build()))
     }
 
-    fn output(self, closed: i32) -> Self::Output {
-        if closed != -Errno::CANCELED.raw_os_error() {
-            // Closed, also where there was an error: it is nobody's, or another one's, by now.
+    fn output(self, ended: Ended) -> Self::Output {
+        let untouched = Ended::Kernel(-Errno::CANCELED.raw_os_error());
+        if matches!(ended, Ended::Kernel(_) | Ended::Lost(_)) && ended != untouched {
+            // Closed, also where there was an error: it is nobody's, or another one's, by now. With a
+            // lost ring nobody knows: kept open at the worst.
             let _ = self.fd.into_raw_fd();
         }
-        result(closed).map(drop)
+        ended.result().map(drop)
     }
 }
 
@@ -213,14 +242,14 @@ pub struct Timeout {
 unsafe impl Operation for Timeout {
     type Output = io::Result<()>;
 
-    fn request(&mut self) -> Request {
-        Request::Timeout(self.at)
+    fn request(&mut self) -> Result<Request, Ended> {
+        Ok(Request::Timeout(self.at))
     }
 
-    fn output(self, ended: i32) -> Self::Output {
-        match ended == -Errno::TIME.raw_os_error() {
+    fn output(self, ended: Ended) -> Self::Output {
+        match ended == Ended::Kernel(-Errno::TIME.raw_os_error()) {
             true => Ok(()),
-            false => result(ended).map(drop),
+            false => ended.result().map(drop),
         }
     }
 }
@@ -233,11 +262,11 @@ pub struct Nop;
 unsafe impl Operation for Nop {
     type Output = io::Result<()>;
 
-    fn request(&mut self) -> Request {
-        Request::Entry(opcode::Nop::new().build())
+    fn request(&mut self) -> Result<Request, Ended> {
+        Ok(Request::Entry(opcode::Nop::new().build()))
     }
 
-    fn output(self, ended: i32) -> Self::Output {
-        result(ended).map(drop)
+    fn output(self, ended: Ended) -> Self::Output {
+        ended.result().map(drop)
     }
 }

@@ -1,4 +1,4 @@
-//! Why a kernel or a sandbox gives no ring.
+//! Why a kernel or a sandbox gives no ring, or no longer serves one.
 
 use crate::core::error::Error;
 use core::fmt;
@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use std::io;
 use std::string::ToString;
 
-/// Why there is no ring here. Its `Display` is the reason that warnings name.
+/// Why there is no ring here, or why one was lost. Its `Display` is the reason that warnings name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum UringRefusal {
@@ -92,6 +92,23 @@ impl fmt::Display for UringRefusal {
 }
 
 impl core::error::Error for UringRefusal {}
+
+impl From<UringRefusal> for io::Error {
+    /// An error of the kind that the number stands for; the refusal is its source and its text.
+    fn from(refusal: UringRefusal) -> Self {
+        let kind = match refusal {
+            UringRefusal::Sysctl { .. } | UringRefusal::Forbidden { .. } => {
+                io::ErrorKind::PermissionDenied
+            }
+            UringRefusal::NoSystemCall { .. } | UringRefusal::Lacks { .. } => {
+                io::ErrorKind::Unsupported
+            }
+            UringRefusal::Memory => io::ErrorKind::OutOfMemory,
+            UringRefusal::Other { errno, .. } => io::Error::from_raw_os_error(errno).kind(),
+        };
+        io::Error::new(kind, refusal)
+    }
+}
 
 impl From<UringRefusal> for Error {
     /// A [`Backend`](crate::ErrorCode::Backend) error of the call `io_uring`.

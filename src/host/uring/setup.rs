@@ -4,8 +4,10 @@
 //! `io_uring_setup` and refuse `io_uring_enter`. Later errors are the operations' own.
 
 use super::refusal::UringRefusal;
+use super::release::Release;
 use super::unparker::Bell;
 use io_uring::{IoUring, Probe, opcode};
+use alloc::boxed::Box;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use std::io;
@@ -28,7 +30,7 @@ pub enum RingMode {
 pub enum SetupCall {
     /// `io_uring_setup`. A mode that is refused with EINVAL is followed by the next one.
     Setup(RingMode),
-    /// `io_uring_register`, which tells what operations there are.
+    /// `io_uring_register`, which returns what operations there are.
     Register,
     /// `io_uring_enter`, with one operation that ends at once.
     Enter,
@@ -82,7 +84,16 @@ pub trait SetupCalls {
         let _ = need;
         found
     }
+
+    /// What stands between the kernel and each `io_uring_enter` after the set-up. Default: nothing.
+    fn later_enters(&self) -> Option<BeforeEnter> {
+        None
+    }
 }
+
+/// Called right before each `io_uring_enter` after the set-up, with its number, from 1. An error takes
+/// the call's place: so a test refuses a ring that a program has. It must not use the ring.
+pub type BeforeEnter = Box<dyn FnMut(u64) -> io::Result<()>>;
 
 /// The kernel as it is.
 #[derive(Clone, Copy, Default, Debug)]
@@ -96,6 +107,8 @@ pub(super) struct Made {
     pub(super) mode: RingMode,
     pub(super) bell: Bell,
     pub(super) instant_waits: bool,
+    pub(super) release: Release,
+    pub(super) before: Option<BeforeEnter>,
 }
 
 /// The operations that a handle offers, and the ring's own.
@@ -154,7 +167,8 @@ pub(super) fn make(entries: u32, calls: &dyn SetupCalls) -> Result<Made, UringRe
         .before(SetupCall::Enter)
         .and_then(|()| try_out(&mut uring))
         .map_err(refused(SetupCall::Enter))?;
-    Ok(Made { uring, mode, bell, instant_waits })
+    let release = Release::of(&uring).map_err(refused(SetupCall::Register))?;
+    Ok(Made { uring, mode, bell, instant_waits, release, before: calls.later_enters() })
 }
 
 /// The best mode that the kernel has.

@@ -1,29 +1,32 @@
 //! The operations of a ring that have not ended yet, and their numbers.
 //!
 //! ```text
-//!            insert                take_up                  settle                    collect
-//!   FREE ------------> BACKLOGGED ---------> IN THE KERNEL ---------> SETTLED(result) --------> FREE
-//!    ^                     |   owner dropped |  orphan                    | owner dropped: orphaned at once
-//!    |                     v                 v                            |
-//!    +---------------- ORPHAN -----------> ORPHAN IN THE KERNEL           |
-//!    |    never submitted                    | settle                     |
-//!    +---------------------------------------+----------------------------+
+//!            insert                take_up                  settle                   collect
+//!   FREE ------------> BACKLOGGED ---------> IN THE KERNEL --------> SETTLED(how) ----------> FREE
+//!    ^                     |                      | owner dropped         | owner dropped:
+//!    |  owner dropped:     |                      v                       | finished at once
+//!    |  finished at once   |              ORPHAN IN THE KERNEL            |
+//!    |                     |                      | settle                |
+//!    +---------------------+----------------------+-----------------------+
 //! ```
 //!
 //! An orphan is an operation whose future is gone. It owns what the kernel may still touch, and is
-//! finished, which frees that, once its completion has come and not before.
+//! finished, which frees that, once its completion has come and not before. What never reached the
+//! kernel is no orphan: its future's drop frees it, and its entry in the backlog is skipped.
 //!
 //! A place is free again only after its completion; its generation tells a cancellation for a former
-//! user apart from the next one.
+//! user, or an entry that it left in the backlog, apart from the next one.
 
+use super::ended::Ended;
 use core::task::Waker;
+use rustix::io::Errno;
 use std::boxed::Box;
 use std::vec::Vec;
 
 /// What is left of an operation whose future was dropped.
 pub(super) trait Orphan {
-    /// The operation ended with `result`: frees what it held, and what it brought.
-    fn finish(self: Box<Self>, result: i32);
+    /// The operation ended as `ended`: frees what it held, and what it brought.
+    fn finish(self: Box<Self>, ended: Ended);
 }
 
 /// The number of an operation, its `user_data`.
@@ -48,7 +51,7 @@ enum State {
     Free,
     /// The waker of whoever polled last.
     Pending(Option<Waker>),
-    Settled(i32),
+    Settled(Ended),
     Orphaned(Box<dyn Orphan>),
 }
 
@@ -62,19 +65,17 @@ struct Slot {
 /// What a completion leads to, once nothing is borrowed.
 pub(super) enum Settled {
     Wake(Waker),
-    Finish(Box<dyn Orphan>, i32),
+    Finish(Box<dyn Orphan>, Ended),
     /// The future is there and was not polled, or the number is unknown.
     Nobody,
 }
 
 /// What dropping a future leads to, once nothing is borrowed.
 pub(super) enum Abandoned {
-    /// It had ended with this result.
-    Settled(Box<dyn Orphan>, i32),
-    /// The kernel has it, or will get it: to be cancelled.
+    /// It had ended like this, or will never begin: the kernel holds nothing of it.
+    Over(Box<dyn Orphan>, Ended, Option<Waker>),
+    /// The kernel has it: to be cancelled.
     InKernel(Option<Waker>),
-    /// It never left the backlog, and will not.
-    Backlogged(Option<Waker>),
 }
 
 #[derive(Default)]
@@ -118,37 +119,42 @@ impl Slots {
         core::mem::replace(&mut slot.state, State::Free)
     }
 
-    /// The operation leaves the backlog. `Some` where it is an orphan: it need not be submitted.
-    pub(super) fn take_up(&mut self, key: Key) -> Option<Box<dyn Orphan>> {
-        let slot = self.get(key)?;
+    /// The operation leaves the backlog. Returns `false` if its future was dropped: there is nothing
+    /// to submit.
+    pub(super) fn take_up(&mut self, key: Key) -> bool {
+        let Some(slot) = self.get(key) else { return false };
         slot.backlogged = false;
-        if !matches!(slot.state, State::Orphaned(_)) {
-            return None;
-        }
-        match self.release(key) {
-            State::Orphaned(orphan) => Some(orphan),
-            _ => None,
-        }
+        true
+    }
+
+    /// The operations that the kernel has.
+    pub(super) fn in_kernel(&self) -> Vec<Key> {
+        let has = |slot: &Slot| {
+            !slot.backlogged && matches!(slot.state, State::Pending(_) | State::Orphaned(_))
+        };
+        let slots = self.slots.iter().enumerate().filter(|(_, slot)| has(slot));
+        // The number of slots fits: `insert` sees to it.
+        slots.map(|(at, slot)| Key { index: at as u32, generation: slot.generation }).collect()
     }
 
     /// The completion of an operation has come.
-    pub(super) fn settle(&mut self, key: Key, result: i32) -> Settled {
+    pub(super) fn settle(&mut self, key: Key, ended: Ended) -> Settled {
         let Some(slot) = self.get(key) else { return Settled::Nobody };
-        match core::mem::replace(&mut slot.state, State::Settled(result)) {
+        match core::mem::replace(&mut slot.state, State::Settled(ended)) {
             State::Pending(Some(waker)) => Settled::Wake(waker),
             State::Orphaned(orphan) => {
                 self.release(key);
-                Settled::Finish(orphan, result)
+                Settled::Finish(orphan, ended)
             }
             State::Pending(None) | State::Settled(_) | State::Free => Settled::Nobody,
         }
     }
 
-    /// The result, where it has come. The place is free then.
-    pub(super) fn collect(&mut self, key: Key) -> Option<i32> {
-        let State::Settled(result) = self.get(key)?.state else { return None };
+    /// How it ended, if it has. The place is free then.
+    pub(super) fn collect(&mut self, key: Key) -> Option<Ended> {
+        let State::Settled(ended) = self.get(key)?.state else { return None };
         self.release(key);
-        Some(result)
+        Some(ended)
     }
 
     pub(super) fn would_wake(&mut self, key: Key, waker: &Waker) -> bool {
@@ -170,17 +176,17 @@ impl Slots {
             unreachable!("an operation keeps its place until its result is collected")
         };
         match core::mem::replace(&mut slot.state, State::Free) {
-            State::Settled(result) => {
+            State::Settled(ended) => {
                 self.release(key);
-                Abandoned::Settled(orphan, result)
+                Abandoned::Over(orphan, ended, None)
+            }
+            State::Pending(waker) if slot.backlogged => {
+                self.release(key);
+                Abandoned::Over(orphan, Ended::Kernel(-Errno::CANCELED.raw_os_error()), waker)
             }
             old => {
                 slot.state = State::Orphaned(orphan);
-                let waker = if let State::Pending(waker) = old { waker } else { None };
-                match slot.backlogged {
-                    true => Abandoned::Backlogged(waker),
-                    false => Abandoned::InKernel(waker),
-                }
+                Abandoned::InKernel(if let State::Pending(waker) = old { waker } else { None })
             }
         }
     }

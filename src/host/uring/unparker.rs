@@ -19,12 +19,21 @@
 //!
 //! A notifier may be slow between the word and the ring, and ring when the idler has gone on: the
 //! next wait then ends for no reason, finds no notification, and is taken up again.
+//!
+//! # Without the ring
+//!
+//! Where the ring is lost, and in a forked child, the thread sleeps on the word itself, as that of
+//! `StdIdle`, and a notifier wakes it there. A notifier that finds ASLEEP finds `left` as the thread
+//! set it before: `leave_the_ring` ends with a release fence, the word is changed after that, and the
+//! notifier's swap of it acquires.
 
-use crate::host::std_idle::state::IdleState;
+use crate::fork::Own;
+use crate::host::kernel::Bed;
+use crate::host::std_idle::state::{ASLEEP, IdleState};
+use crate::core::time::MonoNs;
 use alloc::{sync::Arc, task::Wake};
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use rustix::fd::OwnedFd;
-use rustix::thread::futex;
 
 /// What completes the ring's own operation.
 #[derive(Debug)]
@@ -38,29 +47,61 @@ pub(super) enum Bell {
 /// One word, shared by the idle and its wakers.
 #[derive(Debug)]
 pub(super) struct Unparker {
-    word: AtomicU32,
-    pub(super) bell: Bell,
+    bed: Bed,
+    /// The ring's, hence of the process that made it: its counter is shared with a forked child.
+    bell: Own<Bell>,
+    /// The thread sleeps in no ring any more.
+    left: AtomicBool,
 }
 
 impl Unparker {
     pub(super) fn new(bell: Bell) -> Arc<Self> {
-        Arc::new(Unparker { word: AtomicU32::new(0), bell })
+        let left = AtomicBool::new(false);
+        Arc::new(Unparker { bed: Bed::new(0), bell: Own::new(bell), left })
     }
 
     pub(super) fn state(&self) -> IdleState<&AtomicU32> {
-        IdleState(&self.word)
+        IdleState(self.bed.word())
     }
 
     pub(super) fn word(&self) -> &AtomicU32 {
-        &self.word
+        self.bed.word()
+    }
+
+    pub(super) fn bell(&self) -> &Bell {
+        &self.bell
     }
 
     /// The bell rang: makes it ready to ring again.
     pub(super) fn reset(&self) {
-        if let Bell::Event(counter) = &self.bell {
+        if let Bell::Event(counter) = &*self.bell {
             // It does not block, and fails only where the counter is 0 already.
             let _ = rustix::io::read(counter, &mut [0; 8]);
         }
+    }
+
+    /// The thread never sleeps in the ring again. Called by that thread. A notifier that finds it in
+    /// the wait that it is about to leave rings the bell in vain, and its notification is found.
+    pub(super) fn leave_the_ring(&self) {
+        self.left.store(true, Ordering::Relaxed);
+        fence(Ordering::Release);
+    }
+
+    /// Takes the armed bell's waiter off the word.
+    pub(super) fn dequeue_bell(&self) {
+        if let Bell::Futex = *self.bell {
+            self.bed.wake();
+        }
+    }
+
+    /// Sleeps on the word itself until `at` or a notification, or less. The thread was declared
+    /// asleep, and there is no ring to sleep in.
+    pub(super) fn sleep(&self, at: MonoNs) {
+        self.bed.sleep(ASLEEP, at);
+    }
+
+    fn is_in_no_ring(&self) -> bool {
+        self.left.load(Ordering::Relaxed) || self.bell.birth().is_forked()
     }
 }
 
@@ -74,10 +115,12 @@ impl Wake for Unparker {
         if !self.state().notify() {
             return;
         }
-        // Neither can fail: the address is valid, and the counter is far from its maximum.
-        match &self.bell {
-            Bell::Futex => _ = futex::wake(&self.word, futex::Flags::PRIVATE, 1),
-            Bell::Event(counter) => _ = rustix::io::write(counter, &1_u64.to_ne_bytes()),
+        match &*self.bell {
+            // It cannot fail: the counter is far from its maximum.
+            Bell::Event(counter) if !self.is_in_no_ring() => {
+                let _ = rustix::io::write(counter, &1_u64.to_ne_bytes());
+            }
+            Bell::Event(_) | Bell::Futex => self.bed.wake(),
         }
     }
 }

@@ -44,7 +44,8 @@ fn assert_others_go_on(watcher: &Watcher) {
     let there = word(1);
     store(&there, 1);
     block_on(watcher.watch(there.clone(), NEVER, agreeing(&there))).unwrap();
-    assert_eq!(watcher.stats().abandoned, watcher.stats().returned, "no thread is lost");
+    // No thread is lost. One that only waited for its turn on a busy machine comes back.
+    wait_for(|| watcher.stats().abandoned == watcher.stats().returned);
 }
 
 #[test]

@@ -44,7 +44,8 @@ fn assert_others_go_on(watcher: &Watcher) {
     let there = word(1);
     store(&there, 1);
     block_on(watcher.watch(there.clone(), NEVER, agreeing(&there))).unwrap();
-    assert_eq!(watcher.stats().abandoned, watcher.stats().returned, "no thread is lost");
+    // No thread is lost. One that only waited for its turn on a busy machine comes back.
+    wait_for(|| watcher.stats().abandoned == watcher.stats().returned);
 }
 
 #[test]
@@ -63,7 +64,7 @@ fn f59_a_status_whose_panic_panics_once_more_ends_its_own_watch_and_costs_no_thr
 fn f59_a_waker_that_panics_with_such_a_payload_costs_no_other_watch_its_wake() {
     let _watchdog = Watchdog::new("wakers");
     let watcher = watcher(WatchPolicy::default());
-    for _ in 0..TIMES {
+    for time in 1..=TIMES as u64 {
         let word = word(1);
         let mut watch = watcher.watch(word.clone(), NEVER, agreeing(&word));
         assert!(poll_with(&mut watch, &running(|| panic_any(Panics))).is_pending());
@@ -76,10 +77,11 @@ fn f59_a_waker_that_panics_with_such_a_payload_costs_no_other_watch_its_wake() {
         };
         store(&word, 1);
         other.join().unwrap().unwrap();
+        // Before another waker takes the place of this one.
+        wait_for(|| watcher.stats().panics == time);
         block_on(watch).unwrap();
         assert_others_go_on(&watcher);
     }
-    wait_for(|| watcher.stats().panics == TIMES as u64);
 }
 
 #[test]

@@ -18,6 +18,8 @@ pub(super) struct Devices {
     hanging: Vec<Hanging>,
     /// Whose turn it was.
     held: Vec<Registration>,
+    /// Since when no device at all can be asked, for want of a thread that would take over.
+    blocked: Option<MonoNs>,
 }
 
 struct Hanging {
@@ -53,6 +55,16 @@ impl Devices {
         self.hanging
             .iter()
             .any(|hanging| hanging.device == device && now.since(hanging.since) >= SURELY)
+    }
+
+    /// Whether for long no device could be asked: `is_blocked` at `now`, and at every look before for
+    /// as long as a call takes that surely hangs.
+    pub(super) fn is_all_given_up(&mut self, is_blocked: bool, now: MonoNs) -> bool {
+        let since = *self.blocked.get_or_insert(now);
+        if !is_blocked {
+            self.blocked = None;
+        }
+        is_blocked && now.since(since) >= SURELY
     }
 
     /// Holds a watch of a device that hangs, one of `live`. Those that ended meanwhile, which
@@ -93,6 +105,18 @@ mod tests {
         assert!(devices.is_hanging(7) && !devices.is_hanging(8));
         assert_eq!(devices.returned(7).count(), 0);
         assert!(!devices.is_hanging(7));
+    }
+
+    #[test]
+    fn all_devices_are_given_up_only_if_none_could_be_asked_all_the_time() {
+        let mut devices = Devices::default();
+        let at = |ms| MonoNs(DurNs::from_ms(ms).0);
+        assert!(!devices.is_all_given_up(false, at(1)) && !devices.is_all_given_up(true, at(900)));
+        assert!(
+            !devices.is_all_given_up(true, at(1_399)) && devices.is_all_given_up(true, at(1_400))
+        );
+        assert!(!devices.is_all_given_up(false, at(1_401)));
+        assert!(!devices.is_all_given_up(true, at(1_402)));
     }
 
     #[test]

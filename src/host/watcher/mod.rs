@@ -25,10 +25,10 @@
 //! is not one that only waits for its turn on a busy machine, a watch whose status could not be
 //! asked for a backstop ends with [`StatusStuck`](crate::ErrorCode::StatusStuck).
 //!
-//! Once [`WatchPolicy::stuck_max`] threads are stuck, of as many devices, the last one asks nobody
-//! any more: it goes on waking what passes its deadline, and a watch whose status cannot be asked
-//! for a backstop ends with that error at once. The same holds while the system refuses a spare
-//! thread, which is asked for again once a patience.
+//! Once [`WatchPolicy::stuck_max`] threads are stuck, of as many devices, the last one asks nobody any
+//! more: it goes on waking what passes its deadline, and after half a second of that a watch whose
+//! status cannot be asked for a backstop ends with that error. The same holds while the system
+//! refuses a spare thread, which is asked for again once a patience.
 //!
 //! # One query a slot and backstop
 //!

@@ -295,8 +295,8 @@ impl Tables {
         });
     }
 
-    /// Queues what is due by `now`. If no status can be asked, for `stuck` calls that do not
-    /// return, what has waited for a backstop in vain ends with an error; so does a watch of a
+    /// Queues what is due by `now`. If no status could be asked for long, for `stuck` calls that do
+    /// not return, what has waited for a backstop in vain ends with an error; so does a watch of a
     /// device that hangs for long.
     pub(super) fn attend(
         &mut self,
@@ -305,6 +305,8 @@ impl Tables {
         stuck: Option<usize>,
         counters: &Counters,
     ) {
+        let blocked = stuck.is_some();
+        let all_given_up = self.devices.is_all_given_up(blocked, now);
         while let Some(&Reverse((at, ticket, place))) = self.agenda.peek() {
             if at > now {
                 break;
@@ -323,7 +325,7 @@ impl Tables {
             let terms = watching.terms;
             let asking = watching.asking;
             let hangs = self.devices.is_hanging(terms.device);
-            let stuck = stuck.or_else(|| self.devices.is_given_up(terms.device, now).then_some(1));
+            let given_up = all_given_up || self.devices.is_given_up(terms.device, now);
             if now >= terms.deadline {
                 if watching.last || hangs || asking == Asking::InCall {
                     let (elapsed, queries) = (now.since(terms.began), watching.queries);
@@ -332,7 +334,8 @@ impl Tables {
                 }
                 watching.last = true;
                 watching.event = now.after(patience);
-            } else if let (Asking::Queued, Some(stuck)) = (asking, stuck) {
+            } else if asking == Asking::Queued && given_up {
+                let stuck = stuck.unwrap_or(1);
                 let error = Error::new(ErrorCode::StatusStuck, [stuck.to_string()]);
                 self.end(place, Ended::Unwatched(error), counters);
                 continue;
@@ -342,7 +345,7 @@ impl Tables {
             if asking == Asking::No {
                 match slot {
                     // What cannot be asked is queued by itself, so that it ends by itself.
-                    Some(slot) if !watching.goes_first() && !hangs && stuck.is_none() => {
+                    Some(slot) if !watching.goes_first() && !hangs && !blocked => {
                         let since = self.queried_at.get(slot.index()).copied().unwrap_or(MonoNs(0));
                         let again = terms.next_event(since);
                         if again > now {

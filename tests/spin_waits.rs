@@ -338,13 +338,20 @@ fn a_lost_store_ends_a_spin_at_its_backstop_on_a_real_thread() {
     let stream = stream_on(&runtime, &device);
     stream.inject_store(StoreFault::Lost);
     let handle = runtime.handle();
-    let waited = runtime.block_on(async {
-        stream.delay(DurNs::from_us(100)).unwrap();
-        let mut port = handle.port(&*stream);
-        handle.wait("lost", &mut port).await
+    let ends = (0..20).map(|_| {
+        let waited: Result<_> = runtime
+            .block_on(async {
+                stream.delay(DurNs::from_ms(1)).unwrap();
+                let mut port = handle.port(&*stream);
+                handle.wait("lost", &mut port).await
+            })
+            .unwrap();
+        let end = waited.unwrap().end;
+        // On a busy machine the work may be done before the wait begins.
+        assert!(matches!(end, End::Backstop | End::Immediate), "{end:?}");
+        end
     });
-    let waited: std::result::Result<_, Error> = waited.unwrap();
-    assert_eq!(waited.unwrap().end, End::Backstop);
+    assert!(ends.into_iter().any(|end| end == End::Backstop));
     wait_for(|| stream.query().unwrap());
 }
 

@@ -24,14 +24,6 @@ pub(crate) fn now() -> MonoNs {
     MonoNs(crate::core::time::DurNs::from(start.elapsed()).0)
 }
 
-/// Lowers the calling thread's timer slack to 1 ns, so that its sleeps end close to their time.
-/// A kernel that refuses leaves it as it is. Nothing on systems whose threads have no such setting.
-#[cfg(feature = "software")]
-pub(crate) fn lower_timer_slack() {
-    #[cfg(target_os = "linux")]
-    let _ = rustix::thread::set_current_timer_slack(Some(core::num::NonZeroU64::MIN));
-}
-
 /// The calling thread's timer slack, lowered to 1 ns until this is dropped.
 ///
 /// Slack belongs to the thread: its other sleeps, the threads that it starts and the programs that

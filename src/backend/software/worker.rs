@@ -21,7 +21,7 @@ use super::lock;
 use super::queue::StreamCore;
 use super::run::LateStore;
 use crate::core::time::{DurNs, MonoNs};
-use crate::monotonic;
+use crate::monotonic::{self, LowSlack};
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::{sync::Arc, vec::Vec};
 use core::cmp::{self, Reverse};
@@ -218,6 +218,8 @@ impl Scheduler {
         if left > self.spin_before {
             state.timekeeper = Timekeeper::Asleep;
             let sleep = DurNs(left.0 - self.spin_before.0).into();
+            // For the sleep alone: the program's closures run on this thread, and may start others.
+            let _slack = LowSlack::begin();
             let woken = self.bed.wait_timeout(state, sleep);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
         } else {
@@ -262,8 +264,6 @@ fn wait<'s>(on: &Condvar, state: MutexGuard<'s, State>) -> MutexGuard<'s, State>
 
 /// The life of a worker thread.
 pub(super) fn work(shared: &Arc<Shared>) {
-    // The thread is the device's own, so nobody else's sleeps are changed.
-    monotonic::lower_timer_slack();
     while let Some(job) = shared.scheduler.next() {
         match job {
             Job::Run(stream) => stream.run(),

@@ -176,10 +176,11 @@ impl<'l, C: Clock> Reactor<'l, C> {
     ) -> bool {
         let mut is_new = false;
         loop {
-            if !self.is_scanning() && !core::mem::replace(&mut is_new, true) {
-                if self.is_scan_due(seen, *now) {
-                    self.begin_scan();
-                }
+            if !self.is_scanning()
+                && !core::mem::replace(&mut is_new, true)
+                && self.is_scan_due(seen, *now)
+            {
+                self.begin_scan();
             }
             if self.step(STEP_LINES, *now) {
                 return true;

@@ -2,7 +2,6 @@
 //! and an alarm.
 
 use super::{Counter, Wait};
-use crate::host;
 use crate::measure::{Effort, Samples, ns_each, time};
 use crate::report::{Cell, Section, Verdict};
 use gpu_async_reactor::host::{ParkPolicy, StdClock, StdIdle};
@@ -121,7 +120,7 @@ impl Subject {
 
     fn alarms(&mut self, count: usize) -> Samples {
         let (reactor, late) = (self.reactor, RefCell::new(Vec::with_capacity(count)));
-        let clock = host::clock();
+        let clock = StdClock::new();
         self.run(async {
             for _ in 0..count {
                 let at = clock.monotonic_ns().after(DurNs::from_us(1_500));

@@ -3,8 +3,8 @@
 mod manual;
 
 use gpu_async_reactor::{
-    Clock, DurNs, End, ErrorCode, ManualClock, MonoNs, Outcome, WaitError, WaitPlan, wait,
-    wait_until,
+    Clock, DurNs, End, ErrorCode, ManualClock, MonoNs, Outcome, PointEstimate, WaitError, WaitPlan,
+    wait, wait_until,
 };
 use manual::{ScriptPort, inline};
 use proptest::prelude::*;
@@ -232,5 +232,43 @@ proptest! {
         if let Some(deadline) = deadline {
             prop_assert!(now <= deadline + 16 * manual::PAUSE_NS, "{now} is long after {deadline}");
         }
+    }
+}
+
+/// The time that 2,000 waits for work of 2 ms spend on checks after their predicted sleep, as a share
+/// of all of it, if `late_permille` of them begin after the work is done.
+fn share_checked(late_permille: u64) -> f64 {
+    let plan = plan(
+        "spin:backstop_us=1000+predict:margin_us=150,min_sleep_us=50,max_sleep_us=50000,window=4",
+    );
+    let deadline = plan.predict.unwrap();
+    let clock = ManualClock::new();
+    let mut estimate = PointEstimate::new();
+    let (mut slept, mut elapsed) = (0, 0);
+    for step in 0..2_000_u64 {
+        let done_at = clock.monotonic_ns().0 + 2_000 * US + step % 50 * US;
+        // Spread over the steps: 7 has no divisor in common with 1,000.
+        if step * 7 % 1_000 < late_permille {
+            clock.set(MonoNs(done_at + 100 * US));
+        }
+        let mut port = ScriptPort::new(&clock, done_at);
+        port.record_calls = false;
+        let sleep = estimate.sleep_ns(&deadline);
+        let waited = inline(wait(&plan, sleep, &mut port, &clock)).unwrap();
+        slept += waited.slept.0;
+        elapsed += waited.elapsed.0;
+        if let Some(outcome) = waited.outcome {
+            estimate.observe(&deadline, outcome);
+        }
+    }
+    1.0 - slept as f64 / elapsed as f64
+}
+
+#[test]
+fn f63_waits_that_begin_after_their_completion_cost_the_others_nothing() {
+    let none = share_checked(0);
+    for late_permille in [50, 200] {
+        let share = share_checked(late_permille);
+        assert!(share < 1.05 * none, "{share:.3} of the time checked, {none:.3} without");
     }
 }

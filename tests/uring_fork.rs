@@ -155,7 +155,7 @@ fn a_runtime_goes_on_in_a_child(runtime: &Runtime) {
     let woke = runtime.block_on(async move {
         let at = handle.clock().monotonic_ns().after(DurNs::from_ms(2));
         is_forked(&ring.nop().await.unwrap_err());
-        handle.sleep_until(at).await;
+        handle.sleep_until(at).await.unwrap();
         handle.clock().monotonic_ns() >= at
     });
     assert!(woke.unwrap());

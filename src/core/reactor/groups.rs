@@ -18,23 +18,35 @@
 //! turn passes to another one.
 
 use super::address_map::AddressMap;
-use super::heap::NOWHERE;
+use super::heap::{IndexHeap, NOWHERE};
 use super::lines::SlotRef;
-use crate::core::time::DurNs;
+use crate::core::time::{DurNs, MonoNs};
 use alloc::vec::Vec;
 
-/// Marks an id among the timers as the number of a group rather than the place of a waiter.
-pub(super) const GROUP: u32 = 1 << 31;
+/// How often the timer of a group is due before the turn passes from a wait that does not come back.
+/// A thread with more to do than it has time for comes back late, and must not be given still more.
+const TURNS_MISSED: u8 = 3;
 
 /// The waits of one slot.
 #[derive(Debug)]
-pub(super) struct Group {
-    pub(super) slot: Option<SlotRef>,
+struct Group {
+    slot: SlotRef,
     /// The shortest of its waits' backstops: the time between two status queries.
-    pub(super) backstop: DurNs,
+    backstop: DurNs,
+    /// 0 in a free entry.
     members: u32,
     /// The position among the timers.
-    pub(super) timer_at: u32,
+    timer_at: u32,
+    /// How often the timer was due since the wait whose turn it is was woken.
+    missed: u8,
+}
+
+/// Whose turn it is.
+pub(super) enum Turn {
+    /// That of the first wait, if it has not been woken for it yet.
+    First,
+    /// That of the first wait that has not been woken for it yet.
+    FirstLeft,
 }
 
 #[derive(Default, Debug)]
@@ -42,6 +54,9 @@ pub(super) struct Groups {
     groups: Vec<Group>,
     free: Vec<u32>,
     by_slot: AddressMap,
+    /// When each group is due. Apart from the timers of waits, which are woken all at once: groups
+    /// that are due are taken one by one, so that queries delay neither waits nor completions.
+    timers: IndexHeap<MonoNs>,
     /// How many waits stand in groups.
     members: usize,
 }
@@ -53,22 +68,23 @@ impl Groups {
         self.members
     }
 
+    /// When the next group is due.
     #[inline]
-    pub(super) fn at(&mut self, number: u32) -> &mut Group {
-        &mut self.groups[number as usize]
+    pub(super) fn next_due(&self) -> Option<MonoNs> {
+        self.timers.peek().map(|(at, _)| at)
     }
 
-    /// Adds a wait to the group of `slot`. Returns the number of the group, and whether it is new
-    /// and needs its timer.
-    pub(super) fn join(&mut self, slot: SlotRef, backstop: DurNs) -> (u32, bool) {
+    /// Adds a wait to the group of `slot`, whose first query is due a backstop after `now` if it is
+    /// the first. Returns the number of the group.
+    pub(super) fn join(&mut self, slot: SlotRef, backstop: DurNs, now: MonoNs) -> u32 {
         self.members += 1;
         if let Some(number) = self.by_slot.get(key(slot)) {
-            let group = self.at(number);
+            let group = &mut self.groups[number as usize];
             group.members += 1;
             group.backstop = group.backstop.min(backstop);
-            return (number, false);
+            return number;
         }
-        let group = Group { slot: Some(slot), backstop, members: 1, timer_at: NOWHERE };
+        let group = Group { slot, backstop, members: 1, timer_at: NOWHERE, missed: 0 };
         let number = match self.free.pop() {
             Some(number) => {
                 self.groups[number as usize] = group;
@@ -80,29 +96,68 @@ impl Groups {
             }
         };
         self.by_slot.insert(key(slot), number);
-        (number, true)
+        self.set_timer(number, now.after(backstop));
+        number
     }
 
-    /// Takes a wait out of a group. Returns the position of the group's timer, which the caller
-    /// removes, if it was the last one.
-    pub(super) fn leave(&mut self, number: u32) -> Option<u32> {
+    /// Takes a wait out of a group.
+    pub(super) fn leave(&mut self, number: u32) {
         self.members -= 1;
-        let group = self.at(number);
+        let group = &mut self.groups[number as usize];
         group.members -= 1;
-        if group.members > 0 {
+        // Whose turn it was may have been this one.
+        group.missed = 0;
+        if group.members == 0 {
+            let slot = group.slot;
+            self.remove_timer(number);
+            self.by_slot.remove(key(slot));
+            self.free.push(number);
+        }
+    }
+
+    /// What a query said of one wait of `slot` may hold for the others: the next one's is due now.
+    pub(super) fn hurry(&mut self, slot: SlotRef) {
+        if let Some(number) = self.by_slot.get(key(slot)) {
+            self.remove_timer(number);
+            self.set_timer(number, MonoNs(0));
+        }
+    }
+
+    /// The next group that is due by `now`, with its slot and whose turn it is; its timer is set anew.
+    /// `comes_back` tells whether the first wait of a slot has come back since it was woken.
+    pub(super) fn take_due(
+        &mut self,
+        now: MonoNs,
+        comes_back: impl FnOnce(SlotRef, u32) -> bool,
+    ) -> Option<(u32, SlotRef, Turn)> {
+        let (at, number) = self.timers.peek()?;
+        if at > now {
             return None;
         }
-        let timer_at = group.timer_at;
-        if let Some(slot) = group.slot.take() {
-            self.by_slot.remove(key(slot));
-        }
-        self.free.push(number);
-        Some(timer_at)
+        self.remove_timer(number);
+        let group = &mut self.groups[number as usize];
+        let (slot, next) = (group.slot, now.after(group.backstop.max(DurNs(1))));
+        group.missed = if comes_back(slot, number) { 0 } else { group.missed + 1 };
+        let turn = match group.missed {
+            TURNS_MISSED.. => {
+                group.missed = 0;
+                Turn::FirstLeft
+            }
+            _ => Turn::First,
+        };
+        self.set_timer(number, next);
+        Some((number, slot, turn))
     }
 
-    /// The group of `slot`, if it has one.
-    pub(super) fn of(&self, slot: SlotRef) -> Option<u32> {
-        self.by_slot.get(key(slot))
+    fn set_timer(&mut self, number: u32, at: MonoNs) {
+        let Groups { timers, groups, .. } = self;
+        timers.push(at, number, |id, at| groups[id as usize].timer_at = at);
+    }
+
+    fn remove_timer(&mut self, number: u32) {
+        let Groups { timers, groups, .. } = self;
+        let timer_at = groups[number as usize].timer_at;
+        timers.remove(timer_at, |id, at| groups[id as usize].timer_at = at);
     }
 }
 

@@ -45,7 +45,7 @@ use super::time::{Clock, DurNs, MonoNs, Timer};
 use crate::contain::contain;
 use core::cell::{Cell, RefCell};
 use core::task::Waker;
-use groups::{GROUP, Groups};
+use groups::Groups;
 use heap::IndexHeap;
 use lines::{LineRef, LineTable, Watched};
 use scan::{Fired, ScanPace, Seen};
@@ -103,14 +103,22 @@ impl Registered {
         self.descriptors + self.alarms
     }
 
-    fn push_timer(&mut self, waiters: &mut Waiters<Waker>, key: (MonoNs, u64), id: u32) {
-        let Registered { timers, groups, .. } = self;
-        timers.push(key, id, |id, at| note_timer(waiters, groups, id, at));
+    fn push_timer(&mut self, waiters: &mut Waiters<Waker>, key: (MonoNs, u64), place: u32) {
+        self.timers.push(key, place, |id, at| waiters.at(id).timer_at = at);
     }
 
     fn remove_timer(&mut self, waiters: &mut Waiters<Waker>, timer_at: u32) {
-        let Registered { timers, groups, .. } = self;
-        timers.remove(timer_at, |id, at| note_timer(waiters, groups, id, at));
+        self.timers.remove(timer_at, |id, at| waiters.at(id).timer_at = at);
+    }
+
+    /// When the earliest timer, of a wait or of a group, is due.
+    #[inline]
+    fn next_timer(&self) -> Option<MonoNs> {
+        let wait = self.timers.peek().map(|((at, _), _)| at);
+        match (wait, self.groups.next_due()) {
+            (Some(wait), Some(group)) => Some(wait.min(group)),
+            (wait, group) => wait.or(group),
+        }
     }
 
     /// The waiter at `place`, which stands in no queue of a slot any more, is not registered any
@@ -123,9 +131,7 @@ impl Registered {
             self.remove_timer(waiters, timer_at);
         }
         if group != heap::NOWHERE {
-            if let Some(timer_at) = self.groups.leave(group) {
-                self.remove_timer(waiters, timer_at);
-            }
+            self.groups.leave(group);
         }
         if is_alarm {
             self.alarms -= 1;
@@ -133,16 +139,6 @@ impl Registered {
             self.descriptors -= 1;
         }
         waiters.free(place)
-    }
-}
-
-/// The timer of `id`, a waiter or a group, stands at `at` now.
-#[inline]
-fn note_timer(waiters: &mut Waiters<Waker>, groups: &mut Groups, id: u32, at: u32) {
-    if id & GROUP == 0 {
-        waiters.at(id).timer_at = at;
-    } else {
-        groups.at(id & !GROUP).timer_at = at;
     }
 }
 

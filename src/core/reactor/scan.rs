@@ -10,8 +10,9 @@
 //! ended, else as soon as the last one has ended. What is rung for while a scan is under way is covered by
 //! the next one: the doorbell's words are noted when a scan begins, and no other time.
 
-use super::groups::GROUP;
-use super::lines::LineRef;
+use super::groups::Turn;
+use super::lines::{LineRef, LineTable, SlotRef};
+use super::waiters::Waiters;
 use super::{Reactor, Tables};
 use crate::core::doorbell::{Doorbell, DoorbellSnapshot};
 use crate::core::time::{Clock, MonoNs};
@@ -21,7 +22,10 @@ use core::task::Waker;
 /// The lines of one step: about a microsecond in a table too large for the caches.
 pub(super) const STEP_LINES: usize = 128;
 
-/// What a line is taken to cost in a step that is not timed, because the table is small.
+/// A step of at most so many lines is not timed, because it costs less than that would.
+const UNTIMED_LINES: usize = 8;
+
+/// What a line is taken to cost in a step that is not timed.
 const LINE_COST_NS: i64 = 8;
 
 /// What a poll is taken to be worth at least, on a clock too coarse to tell.
@@ -42,10 +46,10 @@ pub(super) struct ScanPace {
 }
 
 impl ScanPace {
-    /// Adds what `polls` polls until `now` have earned: half of their time. Returns how long the
+    /// Adds what `polls` polls until `now` have earned: a third of their time. Returns how long the
     /// steps after them may take together, beyond the one that is always made if its time was earned.
     fn earn(&mut self, polls: u32, now: MonoNs) -> u64 {
-        let earned = (now.since(self.earned_at).0 / 2).max(u64::from(polls) * POLL_WORTH_NS);
+        let earned = (now.since(self.earned_at).0 / 3).max(u64::from(polls) * POLL_WORTH_NS);
         let earned = earned.min(CREDIT_MAX_NS);
         self.credit_ns = (self.credit_ns + earned as i64).min(CREDIT_MAX_NS as i64);
         self.earned_at = now;
@@ -115,7 +119,7 @@ impl<'l, C: Clock> Reactor<'l, C> {
     /// When the earliest timer is due.
     #[inline]
     pub(super) fn next_timer(&self) -> Option<MonoNs> {
-        self.tables.borrow().registered.timers.peek().map(|((at, _), _)| at)
+        self.tables.borrow().registered.next_timer()
     }
 
     /// The doorbell now; a scan that begins after this covers what it shows.
@@ -188,23 +192,26 @@ impl<'l, C: Clock> Reactor<'l, C> {
     /// found by the poll.
     fn collect(&self, count: usize, now: MonoNs, fired: &mut Fired<'l>) {
         let mut tables = self.tables.borrow_mut();
-        while let Some(((at, _), id)) = tables.registered.timers.peek() {
+        let Tables { lines, waiters, registered } = &mut *tables;
+        while let Some(((at, _), id)) = registered.timers.peek() {
             if at > now {
                 break;
             }
-            if id & GROUP != 0 {
-                fired.wakers.extend(pass_turn(&mut tables, id & !GROUP, now));
-                continue;
-            }
-            let Tables { lines, waiters, registered } = &mut *tables;
             if let Some(slot) = waiters.peek(id).slot {
                 fired.gone.push(lines.dequeue(slot, id, waiters));
             }
             fired.wakers.extend(registered.release(waiters, id));
         }
         let mut pace = self.pace.get();
+        let whole = count == usize::MAX;
+        while let Some(waker) = pass_turn(&mut tables, now) {
+            fired.wakers.extend(waker);
+            if !whole {
+                break;
+            }
+        }
         // What is due need not wait for a step of the scan.
-        let only_timers = !fired.wakers.is_empty() && count == STEP_LINES;
+        let only_timers = !fired.wakers.is_empty() && !whole;
         if pace.below != 0 && count != 0 && !only_timers {
             let Tables { lines, waiters, registered } = &mut *tables;
             pace.below =
@@ -232,12 +239,18 @@ impl<'l, C: Clock> Reactor<'l, C> {
         loop {
             let mut pace = self.pace.get();
             let lines = if pace.credit_ns >= 0 { STEP_LINES } else { 0 };
-            let timed = lines < pace.below;
+            let timed = pace.below > UNTIMED_LINES;
             if lines > 0 && !timed {
                 pace.credit_ns -= pace.below as i64 * LINE_COST_NS;
                 self.pace.set(pace);
             }
             if self.step(lines, at) {
+                if timed {
+                    // Not worth a read of the clock beside what it woke.
+                    let mut pace = self.pace.get();
+                    pace.credit_ns -= lines as i64 * LINE_COST_NS;
+                    self.pace.set(pace);
+                }
                 return true;
             }
             if lines == 0 || !timed {
@@ -256,18 +269,22 @@ impl<'l, C: Clock> Reactor<'l, C> {
     }
 }
 
-/// The timer of a group is due: the turn to query passes to its first wait that has not had it yet.
-/// Returns the waker of that wait.
-fn pass_turn(tables: &mut Tables<'_>, number: u32, now: MonoNs) -> Option<Waker> {
+/// If a group is due by `now`, the turn to query is its first wait's, or passes to the next one if that
+/// one does not come back. Returns the waker of the wait, if one is to be woken.
+fn pass_turn(tables: &mut Tables<'_>, now: MonoNs) -> Option<Option<Waker>> {
     let Tables { lines, waiters, registered } = tables;
-    let group = registered.groups.at(number);
-    let (timer_at, next, slot) = (group.timer_at, now.after(group.backstop), group.slot);
-    registered.remove_timer(waiters, timer_at);
-    registered.push_timer(waiters, (next, 0), number | GROUP);
-    let waits = |place: u32| {
-        let waiter = waiters.peek(place);
-        waiter.group == number && waiter.owner.is_some()
+    let first = |lines: &LineTable<'_>, waiters: &Waiters<Waker>, slot: SlotRef, number: u32| {
+        lines.first_waiter(slot, |place| waiters.peek(place).group == number)
     };
-    let place = lines.first_waiter(slot?, waits)?;
-    waiters.at(place).owner.take()
+    let (number, slot, turn) = registered.groups.take_due(now, |slot, number| {
+        first(lines, waiters, slot, number).is_none_or(|place| waiters.peek(place).owner.is_some())
+    })?;
+    let place = match turn {
+        Turn::First => first(lines, waiters, slot, number),
+        Turn::FirstLeft => lines.first_waiter(slot, |place| {
+            let waiter = waiters.peek(place);
+            waiter.group == number && waiter.owner.is_some()
+        }),
+    };
+    Some(place.and_then(|place| waiters.at(place).owner.take()))
 }

@@ -1,7 +1,6 @@
 //! Waits that spin: the thread checks the words of all of them in one loop, and waits of one slot
 //! share their status queries.
 
-use super::groups::GROUP;
 use super::lines::Watched;
 use super::waiters::Registration;
 use super::{Reactor, Tables};
@@ -56,11 +55,7 @@ impl<'l, C: Clock> Reactor<'l, C> {
         let Tables { registered, waiters, .. } = &mut *tables;
         let waiter = waiters.at(registration.place);
         let Some(slot) = waiter.slot else { return };
-        let (number, is_new) = registered.groups.join(slot, backstop);
-        waiter.group = number;
-        if is_new {
-            registered.push_timer(waiters, (now.after(backstop), 0), number | GROUP);
-        }
+        waiter.group = registered.groups.join(slot, backstop, now);
     }
 
     /// The status that a wait of `registration` was told ends it, and may end the others of its slot
@@ -68,12 +63,8 @@ impl<'l, C: Clock> Reactor<'l, C> {
     fn pass_on(&self, registration: Registration) {
         let slot = self.tables.borrow().waiters.get(registration).and_then(|waiter| waiter.slot);
         self.forget(registration);
-        let mut tables = self.tables.borrow_mut();
-        let Tables { registered, waiters, .. } = &mut *tables;
-        if let Some(number) = slot.and_then(|slot| registered.groups.of(slot)) {
-            let timer_at = registered.groups.at(number).timer_at;
-            registered.remove_timer(waiters, timer_at);
-            registered.push_timer(waiters, (MonoNs(0), 0), number | GROUP);
+        if let Some(slot) = slot {
+            self.tables.borrow_mut().registered.groups.hurry(slot);
         }
     }
 }

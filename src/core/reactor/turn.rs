@@ -117,7 +117,7 @@ impl<'l, C: Clock> Reactor<'l, C> {
         }
         let (slots, earliest) = {
             let tables = self.tables.borrow();
-            (tables.lines.slots(), tables.registered.timers.peek().map(|((at, _), _)| at))
+            (tables.lines.slots(), tables.registered.next_timer())
         };
         let turn = match (slots, earliest) {
             (1.., earliest) => {

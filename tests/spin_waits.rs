@@ -122,7 +122,8 @@ impl World {
         }
         let main = async {
             // The first queries and the marks are over.
-            (yield_now().await, yield_now().await);
+            yield_now().await;
+            yield_now().await;
             stream.asked();
             main(&reactor, &ended).await
         };

@@ -288,22 +288,21 @@ impl<'l> LineTable<'l> {
     ) -> usize {
         let mut below = below.min(self.active.len());
         let first = below.saturating_sub(count);
-        while let Some((at, seen)) = self.last_reached(first, below) {
+        while let Some(Reached { at, seen, hits }) = self.last_reached(first, below) {
             below = at;
             let line = self.active[at] as usize;
-            self.complete_line(line, seen, waiters, gone, &mut complete);
+            self.complete_line(line, seen, hits, waiters, gone, &mut complete);
         }
         first
     }
 
-    /// The last of the active lines from `first` to `below` of which a word was reached: its position
-    /// there, and its words. On its own, so that the lines that nothing happened on, which are most,
+    /// The last of the active lines from `first` to `below` of which a word was reached. On its own, so that the lines that nothing happened on, which are most,
     /// cost little more than two loads and a branch never taken a word.
     ///
     /// The loads are relaxed, so that the processor may overlap them; a hit is followed by an acquire
     /// fence, after which what was stored before the number is visible.
     #[inline(never)]
-    fn last_reached(&self, first: usize, below: usize) -> Option<(usize, [u64; LINE_WORDS])> {
+    fn last_reached(&self, first: usize, below: usize) -> Option<Reached> {
         let (lines, least) = (&self.lines[..], &self.least[..]);
         for (at, &number) in self.active[first..below].iter().enumerate().rev() {
             let Some(line) = lines[number as usize].line() else { continue };
@@ -311,25 +310,26 @@ impl<'l> LineTable<'l> {
             if (0..LINE_WORDS).any(|word| words[word].load(Ordering::Relaxed) >= least[word]) {
                 let seen = core::array::from_fn(|word| words[word].load(Ordering::Relaxed));
                 // The mark of a slot without a waiter is a number too, which a word may show.
-                if hits(&seen, least) & u32::from(self.waited[number as usize]) != 0 {
+                let hits = hits(&seen, least) & u32::from(self.waited[number as usize]);
+                if hits != 0 {
                     fence(Ordering::Acquire);
-                    return Some((first + at, seen));
+                    return Some(Reached { at: first + at, seen, hits });
                 }
             }
         }
         None
     }
 
-    /// Completes what waits on `line`, whose words are `seen`.
+    /// Completes what waits on the slots `hits` of `line`, whose words are `seen`.
     fn complete_line<T>(
         &mut self,
         line: usize,
         seen: [u64; LINE_WORDS],
+        mut hits: u32,
         waiters: &mut Waiters<T>,
         gone: &mut Vec<LineRef<'l>>,
         complete: &mut impl FnMut(&mut Waiters<T>, u32),
     ) {
-        let mut hits = hits(&seen, &self.least[line]);
         while hits != 0 {
             let word = hits.trailing_zeros() as usize;
             hits &= hits - 1;
@@ -346,7 +346,6 @@ impl<'l> LineTable<'l> {
         gone: &mut Vec<LineRef<'l>>,
         complete: &mut impl FnMut(&mut Waiters<T>, u32),
     ) {
-        // A word of u64::MAX "reaches" the mark of an empty slot too.
         while self.queues[line][word] != NOWHERE && self.least[line][word] <= seen {
             let code = self.queues[line][word];
             let place = match code & HEAP {
@@ -407,6 +406,15 @@ impl<'l> LineTable<'l> {
         let targets = Targets { least: self.least[line], waited: self.waited[line] };
         Some((self.lines[line].clone(), targets))
     }
+}
+
+/// A line of which a word was reached.
+struct Reached {
+    /// Its position among the active lines.
+    at: usize,
+    seen: [u64; LINE_WORDS],
+    /// Which slots, as bits.
+    hits: u32,
 }
 
 /// Which words reached their numbers. As bits: which word it is cannot be predicted, so no branch may

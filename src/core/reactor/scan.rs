@@ -86,6 +86,15 @@ impl Seen {
     }
 }
 
+/// Which lines a check scans.
+#[derive(Clone, Copy)]
+enum Scan {
+    Nothing,
+    /// So many lines of the scan under way.
+    Next(usize),
+    Whole,
+}
+
 /// What a check of the tables found, to be woken and dropped once nothing is borrowed.
 #[derive(Default)]
 pub(super) struct Fired<'l> {
@@ -110,10 +119,11 @@ impl<'l, C: Clock> Reactor<'l, C> {
             true => self.clock.monotonic_ns(),
             false => self.scanned_at.get(),
         };
-        if self.is_scan_due(seen.as_ref(), now) {
-            self.begin_scan();
+        let scan = self.is_scan_due(seen.as_ref(), now) || self.is_scanning();
+        if !scan && self.next_timer().is_none_or(|at| at > now) {
+            return false;
         }
-        self.step(usize::MAX, now)
+        self.wake(if scan { Scan::Whole } else { Scan::Nothing }, now)
     }
 
     /// When the earliest timer is due.
@@ -160,9 +170,15 @@ impl<'l, C: Clock> Reactor<'l, C> {
         if !scans && self.next_timer().is_none_or(|at| at > now) {
             return false;
         }
+        self.wake(if scans { Scan::Next(lines) } else { Scan::Nothing }, now)
+    }
+
+    /// Takes out of the tables what is due by `now` and what `scan` finds, and wakes it.
+    #[inline]
+    fn wake(&self, scan: Scan, now: MonoNs) -> bool {
         // A wake below may come back here: it then finds empty buffers and makes its own.
         let mut fired = self.scratch.take();
-        self.collect(lines, now, &mut fired);
+        self.collect(scan, now, &mut fired);
         let any = !fired.wakers.is_empty();
         if any || !fired.gone.is_empty() {
             self.wake_all(&mut fired);
@@ -187,10 +203,9 @@ impl<'l, C: Clock> Reactor<'l, C> {
         }
     }
 
-    /// Takes what is due by `now`, and what the next `count` lines of the scan have completed, out of
-    /// the tables. The timers come first: a scan may take long, and a word that was reached as well is
-    /// found by the poll.
-    fn collect(&self, count: usize, now: MonoNs, fired: &mut Fired<'l>) {
+    /// Takes what is due by `now`, and what `scan` completes, out of the tables. The timers come first:
+    /// a scan may take long, and a word that was reached as well is found by the poll.
+    fn collect(&self, scan: Scan, now: MonoNs, fired: &mut Fired<'l>) {
         let mut tables = self.tables.borrow_mut();
         let Tables { lines, waiters, registered } = &mut *tables;
         while let Some(((at, _), id)) = registered.timers.peek() {
@@ -202,28 +217,28 @@ impl<'l, C: Clock> Reactor<'l, C> {
             }
             fired.wakers.extend(registered.release(waiters, id));
         }
-        let mut pace = self.pace.get();
-        let whole = count == usize::MAX;
-        while let Some(waker) = pass_turn(&mut tables, now) {
-            fired.wakers.extend(waker);
-            if !whole {
-                break;
-            }
+        if registered.groups.next_due().is_some_and(|at| at <= now) {
+            pass_turns(&mut tables, now, scan, fired);
         }
-        // What is due need not wait for a step of the scan.
-        let only_timers = !fired.wakers.is_empty() && !whole;
-        if pace.below != 0 && count != 0 && !only_timers {
-            let Tables { lines, waiters, registered } = &mut *tables;
-            pace.below =
-                lines.scan_part(pace.below, count, waiters, &mut fired.gone, |waiters, place| {
-                    fired.wakers.extend(registered.release(waiters, place));
-                });
+        let Tables { lines, waiters, registered } = &mut *tables;
+        let (below, count) = match scan {
+            Scan::Whole => (lines.active(), usize::MAX),
+            // What is due need not wait for a step of the scan.
+            Scan::Next(count) if fired.wakers.is_empty() => (self.pace.get().below, count),
+            Scan::Next(_) | Scan::Nothing => (0, 0),
+        };
+        if count != 0 {
+            let left = lines.scan_part(below, count, waiters, &mut fired.gone, |waiters, place| {
+                fired.wakers.extend(registered.release(waiters, place));
+            });
+            let mut pace = self.pace.get();
+            pace.below = left;
             self.pace.set(pace);
-            if pace.below == 0 {
+            if left == 0 {
                 self.scanned_at.set(now);
             }
         }
-        self.registered.set(tables.registered.count());
+        self.registered.set(registered.count());
     }
 
     /// A check between two polls of a busy executor, after `polls` of them: of what is due by `now`,
@@ -269,22 +284,32 @@ impl<'l, C: Clock> Reactor<'l, C> {
     }
 }
 
-/// If a group is due by `now`, the turn to query is its first wait's, or passes to the next one if that
-/// one does not come back. Returns the waker of the wait, if one is to be woken.
-fn pass_turn(tables: &mut Tables<'_>, now: MonoNs) -> Option<Option<Waker>> {
+/// For each group that is due by `now`, or for one if the scan is not whole: the turn to query is its
+/// first wait's, or passes to the next one if that one does not come back.
+#[cold]
+fn pass_turns<'l>(tables: &mut Tables<'l>, now: MonoNs, scan: Scan, fired: &mut Fired<'l>) {
     let Tables { lines, waiters, registered } = tables;
     let first = |lines: &LineTable<'_>, waiters: &Waiters<Waker>, slot: SlotRef, number: u32| {
         lines.first_waiter(slot, |place| waiters.peek(place).group == number)
     };
-    let (number, slot, turn) = registered.groups.take_due(now, |slot, number| {
-        first(lines, waiters, slot, number).is_none_or(|place| waiters.peek(place).owner.is_some())
-    })?;
-    let place = match turn {
-        Turn::First => first(lines, waiters, slot, number),
-        Turn::FirstLeft => lines.first_waiter(slot, |place| {
-            let waiter = waiters.peek(place);
-            waiter.group == number && waiter.owner.is_some()
-        }),
-    };
-    Some(place.and_then(|place| waiters.at(place).owner.take()))
+    loop {
+        let comes_back = |slot, number| {
+            let place = first(lines, waiters, slot, number);
+            place.is_none_or(|place| waiters.peek(place).owner.is_some())
+        };
+        let Some((number, slot, turn)) = registered.groups.take_due(now, comes_back) else {
+            return;
+        };
+        let place = match turn {
+            Turn::First => first(lines, waiters, slot, number),
+            Turn::FirstLeft => lines.first_waiter(slot, |place| {
+                let waiter = waiters.peek(place);
+                waiter.group == number && waiter.owner.is_some()
+            }),
+        };
+        fired.wakers.extend(place.and_then(|place| waiters.at(place).owner.take()));
+        if !matches!(scan, Scan::Whole) {
+            return;
+        }
+    }
 }

@@ -133,7 +133,7 @@ impl<C: Clock> Idling<C> {
     ) -> bool {
         let began = self.clock.monotonic_ns();
         let since = self.idle_since(began);
-        let mut charged = began;
+        let (mut charged, budget) = (began, self.budget);
         let ended = self.park_since(since, &mut charged, sleeper, line, &check, began.after(bound));
         let ended = match ended {
             Ended::Woken => match check(line) {
@@ -147,6 +147,10 @@ impl<C: Clock> Idling<C> {
             let now = self.clock.monotonic_ns();
             self.budget.spend(now, now.since(charged));
             charged = now;
+        }
+        if matches!(ended, Ended::Ready) && charged.since(since) <= self.policy.phases() {
+            // Well spent: waits this short are what the policy spins and yields for.
+            self.budget = budget;
         }
         self.idleness = match ended {
             Ended::Bound => Some(Idleness { since, last: charged }),
@@ -221,6 +225,7 @@ impl<C: Clock> Idling<C> {
         self.interrupt();
         let end = self.clock.monotonic_ns().after(bound);
         loop {
+            // The pause, which takes longer than several checks, comes once for all of them.
             for _ in 0..CHECKS {
                 if ready(line) {
                     return true;
@@ -228,8 +233,8 @@ impl<C: Clock> Idling<C> {
                 if sleeper.take() {
                     return ready(line);
                 }
-                hint::spin_loop();
             }
+            hint::spin_loop();
             if sleeper.look(true) {
                 return ready(line);
             }

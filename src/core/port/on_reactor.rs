@@ -99,7 +99,7 @@ impl<S: DeviceStream, C: Clock> CompletionPort for ReactorPort<'_, '_, S, C> {
     }
 
     /// One loop of the thread for all waits of the reactor that spin, and one status query each
-    /// backstop for all of them on this stream.
+    /// backstop for all of them on this stream. A wait that spins alone spins by itself.
     async fn spin<T: Clock>(
         &mut self,
         time: &T,
@@ -109,8 +109,13 @@ impl<S: DeviceStream, C: Clock> CompletionPort for ReactorPort<'_, '_, S, C> {
         let Some(descriptor) = self.point.descriptor() else {
             return spin::alone(self, time, backstop, until).await;
         };
+        let count = self.reactor.count_spin();
+        let alone = spin::alone_while(self, time, backstop, until, || count.is_alone()).await?;
+        let mut queries = match alone {
+            Ok(spun) => return Ok(spun),
+            Err(queries) => queries,
+        };
         let mut wait = self.reactor.spin_owned(descriptor, backstop, until);
-        let mut queries = 0;
         loop {
             match wait.next().await {
                 SpinEvent::Reached => return Ok(Spun { end: SpinEnd::Reached, queries }),

@@ -39,13 +39,25 @@ pub(super) async fn alone<P: CompletionPort + ?Sized, T: Clock>(
     backstop: DurNs,
     until: Option<MonoNs>,
 ) -> Result<Spun, P::Error> {
+    let ended = alone_while(port, time, backstop, until, || true).await?;
+    Ok(ended.unwrap_or_else(|_| unreachable!("it is alone for good")))
+}
+
+/// The same as long as `is_alone`; `Err` with the queries made if it is not any more.
+pub(super) async fn alone_while<P: CompletionPort + ?Sized, T: Clock>(
+    port: &mut P,
+    time: &T,
+    backstop: DurNs,
+    until: Option<MonoNs>,
+    is_alone: impl Fn() -> bool,
+) -> Result<core::result::Result<Spun, u64>, P::Error> {
     let no_later = |at: MonoNs| until.map_or(at, |until| at.min(until));
     let mut next_query = time.monotonic_ns().after(backstop);
     let mut pacer = Pacer::new();
     let mut queries = 0;
-    loop {
+    while is_alone() {
         if port.seen() {
-            return Ok(Spun { end: SpinEnd::Reached, queries });
+            return Ok(Ok(Spun { end: SpinEnd::Reached, queries }));
         }
         if pacer.step() {
             let now = time.monotonic_ns();
@@ -53,14 +65,15 @@ pub(super) async fn alone<P: CompletionPort + ?Sized, T: Clock>(
             if now >= no_later(next_query) {
                 queries += 1;
                 if port.query()? {
-                    return Ok(Spun::done(port, queries));
+                    return Ok(Ok(Spun::done(port, queries)));
                 }
                 if until.is_some_and(|until| now >= until) {
-                    return Ok(Spun { end: SpinEnd::Expired, queries });
+                    return Ok(Ok(Spun { end: SpinEnd::Expired, queries }));
                 }
                 next_query = now.after(backstop);
             }
         }
         port.pause().await;
     }
+    Ok(Err(queries))
 }

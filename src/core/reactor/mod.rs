@@ -70,6 +70,8 @@ pub struct Reactor<'l, C> {
     /// When the last scan of all slots ended.
     scanned_at: Cell<MonoNs>,
     pace: Cell<ScanPace>,
+    /// How many waits spin, registered or not.
+    spins: Cell<u32>,
     /// Emptied buffers of `fire`, kept for their memory.
     scratch: Cell<Fired<'l>>,
     /// Panics of wakers and of destructors of lines.
@@ -167,6 +169,7 @@ impl<'l, C: Clock> Reactor<'l, C> {
             doorbell,
             scan_bound: Cell::new(FIRST_SCAN_BOUND),
             pace: Cell::default(),
+            spins: Cell::new(0),
             scratch: Cell::default(),
             contained: Cell::new(0),
         }

@@ -19,8 +19,8 @@ use crate::core::time::{Clock, MonoNs};
 use alloc::vec::Vec;
 use core::task::Waker;
 
-/// The lines of one step: about a microsecond in a table too large for the caches.
-pub(super) const STEP_LINES: usize = 128;
+/// The lines of one step: half a microsecond or so in a table too large for the caches.
+pub(super) const STEP_LINES: usize = 64;
 
 /// A step of at most so many lines is not timed, because it costs less than that would.
 const UNTIMED_LINES: usize = 8;

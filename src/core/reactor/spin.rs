@@ -6,6 +6,7 @@ use super::waiters::Registration;
 use super::{Reactor, Tables};
 use crate::core::line::OwnedDescriptor;
 use crate::core::time::{Clock, DurNs, MonoNs};
+use core::cell::Cell;
 use core::future::poll_fn;
 use core::task::{Poll, Waker};
 
@@ -44,9 +45,15 @@ impl<'l, C: Clock> Reactor<'l, C> {
         SpinWait { reactor: self, watched, backstop, until, registration, is_expired: false }
     }
 
-    /// Whether the thread is to spin rather than park: one load.
+    /// Whether the thread is to spin rather than park.
     pub(super) fn has_spinning_waits(&self) -> bool {
         self.tables.borrow().registered.groups.members() != 0
+    }
+
+    /// Counts a wait that spins, registered or not, until the guard is dropped.
+    pub(crate) fn count_spin(&self) -> SpinCount<'_> {
+        self.spins.set(self.spins.get() + 1);
+        SpinCount(&self.spins)
     }
 
     fn join_group(&self, registration: Registration, backstop: DurNs) {
@@ -66,6 +73,27 @@ impl<'l, C: Clock> Reactor<'l, C> {
         if let Some(slot) = slot {
             self.tables.borrow_mut().registered.groups.hurry(slot);
         }
+    }
+}
+
+/// One of the waits of a reactor that spin.
+pub(crate) struct SpinCount<'r>(&'r Cell<u32>);
+
+impl SpinCount<'_> {
+    /// Whether it is the only one: one load.
+    ///
+    /// A wait that spins alone checks its word in polls of its own, which are resumed some 0.3 us
+    /// earlier than one that has to be woken, because all that comes after the completion has just
+    /// been run. Many that did so would cost each other a poll a round, and a query each.
+    #[inline]
+    pub(crate) fn is_alone(&self) -> bool {
+        self.0.get() == 1
+    }
+}
+
+impl Drop for SpinCount<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
     }
 }
 

@@ -27,7 +27,7 @@ use crate::core::time::{Clock, DurNs, MonoNs};
 use alloc::string::ToString;
 use core::cell::Cell;
 
-/// The lines that a spinning thread checks beside the doorbell between two looks at the clock.
+/// The lines that a spinning thread checks at a time.
 const SPIN_LINES: usize = 16;
 
 /// How long the thread sleeps at most where only another thread's waker could end it. The last of
@@ -123,13 +123,13 @@ impl<'l, C: Clock> Reactor<'l, C> {
             (1.., earliest) => {
                 let bound = earliest.map_or(park_bound, |at| park_bound.min(at.since(now)));
                 if self.has_spinning_waits() {
-                    if self.spin(idle, bound, seen.as_ref(), bystander) {
-                        // Here, and not in the turn to come: that saves each of them the way there.
-                        drop(ended);
-                        if self.is_scan_due(self.seen_now().as_ref(), now) || !self.is_scanning() {
-                            self.begin_scan();
-                        }
-                        self.step(STEP_LINES, now);
+                    let spun = self.spin(idle, bound, seen.as_ref(), bystander);
+                    // What ended it is woken here and not in the turn to come, and the doorbell, which
+                    // another core may be writing to, is not read if a word was seen: each of them
+                    // would be on the way of every completion.
+                    drop(ended);
+                    if spun != Spun::Nothing && self.fire_after_spin(spun, now) {
+                        return Ok(Turn::Woke);
                     }
                 } else {
                     self.park(idle, bound, seen.as_ref(), bystander);
@@ -220,32 +220,67 @@ impl<'l, C: Clock> Reactor<'l, C> {
         }
     }
 
-    /// Spins on the doorbell and on the words themselves, some lines at a time if there are many, so
-    /// that a device that does not ring is seen soon as well. Returns `true` if that ended it.
+    /// Spins on the words themselves and on the doorbell: on all of the lines if they are few, else on
+    /// some of them at a time, so that a device that does not ring is seen soon as well.
     fn spin<I: Idle>(
         &self,
         idle: &mut I,
         bound: DurNs,
         seen: Option<&Seen>,
         bystander: &impl Bystander,
-    ) -> bool {
-        let position = Cell::new(0);
+    ) -> Spun {
+        let (position, spun) = (Cell::new(0), Cell::new(Spun::Nothing));
         let any_reached = || {
             let (reached, next) =
                 self.tables.borrow().lines.any_reached_of(position.get(), SPIN_LINES);
             position.set(next);
+            if reached {
+                spun.set(Spun::Reached);
+            }
             reached
         };
         if let (Some(watch), Some(seen)) = (&self.doorbell, seen) {
-            let ready = |line: &CompletionLine| {
-                line_differs(line, seen.words()) || bystander.has_work() || any_reached()
+            let rung = |line: &CompletionLine| {
+                let rung = line_differs(line, seen.words());
+                if rung {
+                    spun.set(Spun::Rung);
+                }
+                rung
             };
-            idle.spin_line(watch.doorbell.line(), ready, bound)
+            let ready = |line: &CompletionLine| any_reached() || bystander.has_work() || rung(line);
+            idle.spin_line(watch.doorbell.line(), ready, bound);
         } else {
             let nothing = CompletionLine::default();
-            idle.spin_line(&nothing, |_| bystander.has_work() || any_reached(), bound)
+            idle.spin_line(&nothing, |_| any_reached() || bystander.has_work(), bound);
         }
+        spun.get()
     }
+
+    /// Wakes what ended a spin that began at `now`.
+    fn fire_after_spin(&self, spun: Spun, now: MonoNs) -> bool {
+        let covers = spun == Spun::Reached || self.is_scan_due(self.seen_now().as_ref(), now);
+        if covers && !self.is_scanning() {
+            self.begin_scan();
+        }
+        // In short steps: what is found is woken before the rest is scanned, in the next turn.
+        while self.is_scanning() {
+            if self.step(SPIN_LINES, now) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// What ended a spin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spun {
+    /// The bound, or work of the bystander.
+    Nothing,
+    /// A word was reached.
+    Reached,
+    /// The doorbell was rung.
+    Rung,
 }
 
 /// Declares the thread busy again, also where an idle panics.

@@ -19,18 +19,17 @@ use crate::host::budget::WHOLE;
 /// # How much of a core
 ///
 /// Spinning and yielding draw from a budget: [`share_permille`](Self::share_permille) of the time
-/// that passes, saved up to ten times `spin` and `yielding` together. Over any time, whatever the
-/// waits are like and however many there are, an idle thus spins and yields for at most that share
-/// of it, and that burst. Once the budget is used up, a park sleeps in slices from its beginning.
+/// that passes, saved up to ten times `spin` and `yielding` together. Over any time an idle spins and
+/// yields *in vain* for at most that share of it, and that burst, whatever the waits are like and
+/// however many there are. Once the budget is used up, a park sleeps in slices from its beginning.
 /// Sleeps are charged too, 5 us each, but never refused, so that the share covers them as long as
 /// they alone do not exceed it.
 ///
-/// So a wait that is rare has all of its phases: BALANCED ends one of up to 1 ms as if spinning if
-/// ten times as long has passed since the last one. Waits below 1 ms that come back to back have
-/// the same for the first 10 ms or so, and after that for a tenth of the time; the others end up to
-/// a slice late. A program that wants all of them at once takes [`SPIN`](Self::SPIN), which has no
-/// such limit, or a CPU that parks in hardware. Time in a yield counts whether or not another
-/// thread had the core meanwhile.
+/// A park that ends with what it waited for before its first sleep costs the budget nothing: waits
+/// that short are what the phases are for. So BALANCED ends waits of up to 1 ms as if spinning, also
+/// if they come back to back, and then takes as much of the core as they last; a step every 2 ms or
+/// more rarely, which is longer than the phases, is bounded by the share. Time in a yield counts
+/// whether or not another thread had the core meanwhile.
 ///
 /// CPU of a wait of 50 ms, from the test `a_wait_of_50_ms_costs_a_bounded_share_of_a_core` in
 /// `tests/std_idle.rs`, which prints it, on a virtual machine with two cores: BALANCED 3 % of a
@@ -56,7 +55,8 @@ pub struct ParkPolicy {
     pub min_slice: DurNs,
     /// The longest sleep in the kernel.
     pub max_slice: DurNs,
-    /// How much of a core spins and yields may take over time, in thousandths; 1,000: no limit.
+    /// How much of a core spins and yields that end in a sleep may take over time, in thousandths;
+    /// 1,000: no limit.
     /// With 0 a park sleeps from its beginning.
     pub share_permille: u16,
 }
@@ -109,7 +109,7 @@ impl ParkPolicy {
     }
 
     /// The time before the first sleep.
-    fn phases(&self) -> DurNs {
+    pub(in crate::host) fn phases(&self) -> DurNs {
         DurNs(self.spin.0.saturating_add(self.yielding.0))
     }
 

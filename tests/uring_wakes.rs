@@ -174,7 +174,7 @@ fn one_waker_or_buffer_that_panics_keeps_no_other_from_being_woken_or_freed() {
     assert_eq!(ring.stats().panics, 1);
     drop(receives);
     while ring.stats().orphans > 0 {
-        runtime.block_on(sleep(1)).unwrap();
+        runtime.block_on(sleep(1)).unwrap().unwrap();
     }
     assert_eq!((freed.get(), ring.stats().panics), (10, 6));
     operations.iter_mut().for_each(|operation| assert!(poll_once(operation).is_ready()));

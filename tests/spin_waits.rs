@@ -201,6 +201,9 @@ fn a_wait_that_is_not_polled_any_more_keeps_no_other_from_its_status() {
         assert!(stuck.as_mut().poll(&mut cx).is_pending());
         let mut second = ReactorPort::new(&*stream, reactor);
         let mut healthy = pin!(wait(&plan, None, &mut second, reactor));
+        assert!(healthy.as_mut().poll(&mut cx).is_pending());
+        // It spins with others now, and has the least number of them.
+        assert!(stuck.as_mut().poll(&mut cx).is_pending());
         let late = world.clock.monotonic_ns().after(DurNs::from_us(4 * BACKSTOP_US));
         let mut alarm = pin!(reactor.alarm(late));
         let ended = poll_fn(|cx| {
@@ -236,6 +239,27 @@ fn a_deadline_ends_one_wait_of_many_and_a_dropped_one_leaves_nothing_behind() {
         }
         assert_eq!(reactor.pending(), before);
         assert!(ended.borrow().is_empty());
+    });
+}
+
+#[test]
+fn f27_a_status_that_stays_pending_after_its_word_is_asked_less_and_less_often() {
+    let (world, stream) = (world(), Scripted::new());
+    world.run(2, &stream, async |reactor, ended| {
+        stream.store(2);
+        // As long as nobody sleeps, each poll takes a microsecond.
+        let began = world.clock.monotonic_ns();
+        while world.clock.monotonic_ns().since(began) < DurNs::from_ms(60) {
+            world.clock.advance(DurNs::from_us(1));
+            yield_now().await;
+        }
+        let asked = stream.asked();
+        assert!((20..=2 * 160).contains(&asked), "{asked} queries by two waits in 60 ms");
+        assert!(ended.borrow().is_empty());
+        stream.done.set(2);
+        reactor.alarm(world.clock.monotonic_ns().after(DurNs::from_ms(2))).await;
+        assert!(ended.borrow().iter().all(|(_, end)| *end == Ok(End::Spun)));
+        assert_eq!(ended.borrow().len(), 2);
     });
 }
 

@@ -440,3 +440,22 @@ impl Targets {
         hits(&seen, &self.least) & u32::from(self.waited) != 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_of_the_largest_number_in_a_slot_without_a_waiter_is_no_completion() {
+        let line = CompletionLine::default();
+        let (mut lines, mut waiters) = (LineTable::default(), Waiters::<()>::default());
+        let descriptor = MemoryDescriptor::new(&line, Slot::ALL[1], 5);
+        let slot = lines.enter(&Watched::Borrowed(descriptor));
+        let registration = waiters.insert(Some(slot), 5, ());
+        lines.queue(slot, registration.place, 5, &mut waiters);
+        line.store(Slot::ALL[0], u64::MAX);
+        assert!(!lines.any_reached());
+        line.store(Slot::ALL[1], 5);
+        assert!(lines.any_reached());
+    }
+}

@@ -61,7 +61,7 @@ const AWAITING_RELEASE: DurNs = DurNs::from_ms(2);
 ///
 /// # The unparker
 ///
-/// As the one of [`StdIdle`](crate::host::StdIdle): one swap, and a system call only where the thread
+/// As the one of [`StdIdle`]: one swap, and a system call only where the thread
 /// waits in the ring. It is sticky.
 ///
 /// # Operations
@@ -77,7 +77,7 @@ const AWAITING_RELEASE: DurNs = DurNs::from_ms(2);
 ///
 /// Where the kernel refuses the ring after it was made (a sandbox that is entered late, a restored
 /// checkpoint), and in a child that was forked, the thread sleeps on a futex as that of
-/// [`StdIdle`](crate::host::StdIdle) does, with the timer slack that it has. See [`Op`](super::Op) for
+/// [`StdIdle`] does, with the timer slack that it has. See [`Op`](super::Op) for
 /// the operations, and [`UringHandle::lost`] for the reason.
 ///
 /// Handles and futures keep the ring. When the last of them is gone, what was dropped in flight is

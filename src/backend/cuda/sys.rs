@@ -72,7 +72,6 @@ const _: () = assert!(core::mem::offset_of!(WriteValue, alias) == 32);
 
 /// The entry points that HIP has alike, by their names here.
 pub(super) const NAMES: Names = Names {
-    settle: "cuCtxSynchronize",
     exchange_capture_mode: "cuThreadExchangeStreamCaptureMode",
     host_allocate: "cuMemHostAlloc",
     host_device_pointer: "cuMemHostGetDevicePointer_v2",
@@ -85,13 +84,18 @@ pub(super) const NAMES: Names = Names {
     stream_destroy: "cuStreamDestroy_v2",
     stream_is_capturing: "cuStreamIsCapturing",
     stream_query: "cuStreamQuery",
-    stream_synchronize: "cuStreamSynchronize",
+    stream_wait_event: "cuStreamWaitEvent",
     event_create: "cuEventCreate",
     event_destroy: "cuEventDestroy_v2",
     event_record: "cuEventRecord",
     event_query: "cuEventQuery",
     event_synchronize: "cuEventSynchronize",
 };
+
+/// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+pub(super) const CONTEXT_IS_DESTROYED: i64 = 709;
+/// `CUDA_ERROR_NOT_SUPPORTED`.
+pub(super) const NOT_SUPPORTED: i32 = 801;
 
 /// `CUhostFn`.
 pub(super) type HostFn = extern "C" fn(*mut c_void);
@@ -118,6 +122,7 @@ entry_points! {
         fn cuLaunchHostFunc(Handle, HostFn, *mut c_void);
     }
     optional {
+        fn cuCtxGetId(Handle, *mut u64);
         fn cuStreamBatchMemOp(Handle, c_uint, *mut WriteValue, c_uint);
         fn cuStreamBatchMemOp_v2(Handle, c_uint, *mut WriteValue, c_uint);
         fn cuStreamWriteValue32(Handle, u64, u32, c_uint);

@@ -15,7 +15,8 @@ pub struct Library {
 }
 
 impl Library {
-    /// The first of `names` that can be opened.
+    /// The first of `names` that this process has open already, else the first that can be opened: a second
+    /// copy of a runtime beside the program's own would know none of its streams.
     ///
     /// # Errors
     ///
@@ -25,14 +26,18 @@ impl Library {
     ///
     /// The libraries of these names are sound to initialise in this process.
     pub(in crate::backend) unsafe fn open(names: &[&OsStr]) -> Result<Self> {
+        let of = |library, name: &OsStr| Library {
+            library: core::mem::ManuallyDrop::new(library),
+            name: name.to_string_lossy().into_owned(),
+        };
+        if let Some((library, name)) = names.iter().find_map(|name| Some((opened(name)?, name))) {
+            return Ok(of(library, name));
+        }
         let mut refused: Vec<String> = Vec::new();
         for name in names {
             // SAFETY: passed on.
             match unsafe { libloading::Library::new(name) } {
-                Ok(library) => {
-                    let name = name.to_string_lossy().into_owned();
-                    return Ok(Library { library: core::mem::ManuallyDrop::new(library), name });
-                }
+                Ok(library) => return Ok(of(library, name)),
                 Err(error) => refused.push(error.to_string()),
             }
         }
@@ -64,6 +69,21 @@ impl Library {
         unsafe { self.optional(symbol) }
             .ok_or_else(|| Error::new(ErrorCode::SymbolMissing, [self.name.as_str(), symbol]))
     }
+}
+
+/// The library of this name that the process has open, however it came to be: no code of it runs here.
+#[cfg(unix)]
+fn opened(name: &OsStr) -> Option<libloading::Library> {
+    use libloading::os::unix;
+    // SAFETY: it is open, and initialised by who opened it; without that, nothing is opened.
+    let library = unsafe { unix::Library::open(Some(name), unix::RTLD_NOW | libc::RTLD_NOLOAD) };
+    library.ok().map(Into::into)
+}
+
+/// The library of this name that the process has open, however it came to be: no code of it runs here.
+#[cfg(windows)]
+fn opened(name: &OsStr) -> Option<libloading::Library> {
+    libloading::os::windows::Library::open_already_loaded(name).ok().map(Into::into)
 }
 
 /// A table of entry points that return a status, each by its own name, with its arguments in order.

@@ -17,6 +17,7 @@ use super::context::Context;
 use super::events::Event;
 use super::handle::StreamHandle;
 use super::lock;
+use super::retired::Retired;
 use super::store::Store;
 use crate::backend::lease::Reclaim;
 use crate::core::doorbell::Doorbell;
@@ -24,12 +25,21 @@ use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::line::{SharedLine, Slot};
 use crate::core::pool::SlotLease;
 use crate::core::port::{DeviceStream, forward_stream};
+use crate::core::time::{DurNs, MonoNs};
+use crate::monotonic;
 use alloc::{boxed::Box, collections::VecDeque, sync::Arc};
 use core::any::Any;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
 use std::thread::{self, ThreadId};
+
+/// How long a mark whose word is there stays pending since its stream is captured, where its status cannot be
+/// asked meanwhile. Behind it the wait ends by an error: the thread that waits may be the one that would end
+/// the capture.
+const CAPTURE_PATIENCE: DurNs = DurNs::from_ms(5_000);
+/// After how long without a look a capture is taken for another one.
+const CAPTURE_GAP: DurNs = DurNs::from_ms(1_500);
 
 /// A stream of a [`Device`](super::Device).
 ///
@@ -38,8 +48,10 @@ use std::thread::{self, ThreadId};
 ///
 /// # Dropping it
 ///
-/// Waits for nothing, and makes no driver call but a status query where leased buffers wait. Stores that are
-/// queued land in memory that stays. The slot goes back to the device's pool, where it drains; behind a fault
+/// Waits for nothing, and makes no driver call but a status query where leased buffers wait, and for a stream
+/// of the program's where marks are not known to be done; on HIP, such a mark is then handed over to a stream
+/// of this crate's by two more. Stores that are queued land in memory that stays. Buffers that wait come back
+/// when the device makes its next stream or buffer, or is asked for its statistics. The slot goes back to the device's pool, where it drains; behind a fault
 /// or a failed store it is retired. Where the device stores no words, the status of its last mark is asked
 /// when the device makes its next streams, and the stream goes back once that is done.
 pub struct Stream<A: Interface> {
@@ -65,6 +77,8 @@ pub(super) struct StreamCore<A: Interface> {
     /// instructions only, unlike the queue's lock, under which the driver may keep a caller waiting.
     outstanding: Mutex<VecDeque<(u64, Event)>>,
     calls: CallCounter,
+    /// Since when, and when last, a look for a mark whose word is there found the stream captured.
+    captured: Mutex<Option<(MonoNs, MonoNs)>>,
     /// Whether the handle is ours, to be used again.
     is_own: bool,
     /// Keeps the stream that the handle names.
@@ -158,6 +172,7 @@ impl<A: Interface> StreamCore<A> {
             queue: Mutex::new(Queue { lease: Some(lease), landing: last }),
             outstanding: Mutex::default(),
             calls: CallCounter::default(),
+            captured: Mutex::default(),
             is_own: parts.is_own,
             owner: parts.owner,
             reclaim: Reclaim::new(context.leases.clone()),
@@ -206,8 +221,15 @@ impl<A: Interface> StreamCore<A> {
     fn queue_mark(&self, api: &A, queue: &mut Queue) -> Result<u64> {
         self.check_not_captured(api, "mark")?;
         let event = self.context.events.take(api)?;
-        let number = queue.lease.as_mut().expect("there while the core is").issue();
-        let queued = self.queue_store(api, number).and_then(|()| {
+        let lease = queue.lease.as_mut().expect("there while the core is");
+        let number = lease.last_issued().checked_add(1).expect("fewer than 2^64 numbers");
+        let mut taken = 0;
+        let stored = self.queue_store(api, number, &mut taken);
+        // A store that the driver has refused never lands: its number is the next one's, and the slot goes on.
+        if stored.is_ok() || taken > 0 {
+            lease.issue();
+        }
+        let queued = stored.and_then(|()| {
             queue.landing = number;
             // SAFETY: both handles are live, the stream's as in `check_not_captured`, the event's since it
             // is held here, and the pool destroys none that is.
@@ -239,7 +261,7 @@ impl<A: Interface> StreamCore<A> {
         self.context.events.give_back(outstanding.drain(..spoken_for).map(|(_, event)| event));
     }
 
-    fn queue_store(&self, api: &A, number: u64) -> Result<()> {
+    fn queue_store(&self, api: &A, number: u64, taken: &mut usize) -> Result<()> {
         let Some(form) = self.context.form else { return Ok(()) };
         let word = Store { address: self.word, value: number };
         let rung = self
@@ -251,7 +273,7 @@ impl<A: Interface> StreamCore<A> {
         // SAFETY: the handle is live. The word is of a line of this context, which stays until the
         // context has settled: pages are freed at its close alone, and there only where no stream
         // and no pool holds a line of theirs. The same holds for the doorbell's line.
-        unsafe { api.store(self.handle, form, stores) }
+        unsafe { api.store(self.handle, form, stores, taken) }
     }
 
     /// The status of `number` was seen to be done, and so that of every smaller one.
@@ -283,6 +305,140 @@ impl<A: Interface> StreamCore<A> {
             let asked = self.query_mark(self.issued.load(Ordering::Acquire));
             self.context.count_failure(asked);
         }
+    }
+
+    /// Whether the stream outlives its last handle: it is our own, or its owner is kept.
+    pub(super) fn is_kept(&self) -> bool {
+        self.is_own || self.owner.is_some()
+    }
+
+    /// Drops the waiting buffers whose words are there and whose status agrees.
+    pub(super) fn sweep_reached(&self) {
+        self.reclaim.sweep_reached(self);
+    }
+
+    /// What a query of the event of `number` answers, within the context.
+    fn query_event(&self, api: &A, number: u64, event: &Event) -> Result<bool> {
+        if A::EVENTS_READ_STREAMS {
+            if self.thread.is_some_and(|own| own != thread::current().id()) {
+                // Whether this thread's handle is captured says nothing about the stream.
+                return self.unasked(number, ErrorCode::ForeignThread);
+            }
+            // SAFETY: the handle is live, as in `check_not_captured`.
+            if unsafe { api.is_capturing(self.handle) }? {
+                return self.pending_in_capture(number);
+            }
+        }
+        // SAFETY: the event is live, as in `queue_mark`, and so is its stream.
+        unsafe { api.query_event(**event) }
+    }
+
+    /// The answer about a mark whose status cannot be asked here and now: pending, or where its word says
+    /// that there is nothing to wait for any more, the error `why`. The word alone ends no wait.
+    fn unasked(&self, number: u64, why: ErrorCode) -> Result<bool> {
+        let is_there = (*self.line).as_ref().load(self.slot) >= number;
+        if is_there { Err(Error::new(why, ["query_mark"])) } else { Ok(false) }
+    }
+
+    /// The answer about a mark whose status would break the capture of the stream: pending, and behind
+    /// [`CAPTURE_PATIENCE`] an error, where nothing but the end of the capture is waited for.
+    fn pending_in_capture(&self, number: u64) -> Result<bool> {
+        let is_there = (*self.line).as_ref().load(self.slot) >= number;
+        if self.context.form.is_some() && !is_there {
+            return Ok(false);
+        }
+        let now = monotonic::now();
+        let mut captured = lock(&self.captured);
+        let since = match *captured {
+            Some((since, last)) if now.since(last) < CAPTURE_GAP => since,
+            _ => now,
+        };
+        *captured = Some((since, now));
+        if now.since(since) < CAPTURE_PATIENCE {
+            return Ok(false);
+        }
+        Err(Error::new(ErrorCode::Captured, ["query_mark"]))
+    }
+
+    /// The event that stands for everything of ours on the stream, if anything may be outstanding, and whether
+    /// it is the last one of the list.
+    fn last_event(&self, api: &A, call: &str) -> Result<Option<(Event, bool)>> {
+        let issued = self.issued.load(Ordering::Acquire);
+        // A store may be on its way whose mark was refused, since its event could not be recorded.
+        let is_listed = lock(&self.queue).landing <= issued;
+        let last = match self.point_of(issued)? {
+            Point::Done if is_listed => return Ok(None),
+            Point::Event { event, .. } if is_listed => Some(event),
+            _ => None,
+        };
+        if A::EVENTS_READ_STREAMS || last.is_none() {
+            self.check(call)?;
+            self.check_not_captured(api, call)?;
+        }
+        if let Some(event) = last {
+            return Ok(Some((event, true)));
+        }
+        let event = self.context.events.take(api)?;
+        // SAFETY: both are live, as in `queue_mark`.
+        match unsafe { api.record(*event, self.handle) } {
+            Ok(()) => Ok(Some((event, false))),
+            Err(error) => {
+                self.context.events.give_back([event]);
+                Err(error)
+            }
+        }
+    }
+
+    /// Has `side`, a stream of the context's own, wait for everything of ours on this one.
+    pub(super) fn have_wait(&self, api: &A, side: StreamHandle) -> Result<()> {
+        let Some((event, is_listed)) = self.last_event(api, "close")? else { return Ok(()) };
+        // SAFETY: the event is held, and the stream of its record live, as in `check_not_captured`.
+        let waits = unsafe { api.wait_event(side, *event) };
+        if !is_listed {
+            self.context.events.give_back([event]);
+        }
+        waits
+    }
+
+    /// Leaves what waits for the stream of the program's to the context, since the stream may be gone
+    /// behind this.
+    fn retire(&mut self, lease: &mut Option<SlotLease>) -> Result<()> {
+        let context = self.context.clone();
+        let event = context.home.within("drop a stream", |api| {
+            let Some((event, is_listed)) = self.last_event(api, "drop a stream")? else {
+                return Ok(None);
+            };
+            if !A::EVENTS_READ_STREAMS {
+                if is_listed {
+                    // It goes to the context, and not back to the pool.
+                    lock(&self.outstanding).pop_back();
+                }
+                return Ok(Some(event));
+            }
+            let own = context.events.take(api)?;
+            let moved = context.on_side_stream(api, |side| {
+                // SAFETY: the side stream is the context's own, both events are held, and the stream of the
+                // first one's record lives while this core is dropped.
+                unsafe { api.wait_event(side, *event).and_then(|()| api.record(*own, side)) }
+            });
+            let (unused, moved) = match moved {
+                Ok(()) => ((!is_listed).then_some(event), Ok(Some(own))),
+                Err(error) => (Some(own), Err(error)),
+            };
+            context.events.give_back(unused);
+            moved
+        })?;
+        let Some(event) = event else { return Ok(()) };
+        let lease = if context.form.is_none() { lease.take() } else { None };
+        context.retire(Retired {
+            event,
+            number: *self.issued.get_mut(),
+            line: self.line.clone(),
+            slot: self.slot,
+            reclaim: core::mem::take(&mut self.reclaim),
+            lease,
+        });
+        Ok(())
     }
 
     /// What to ask about `number`.
@@ -318,6 +474,14 @@ impl<A: Interface> DeviceStream for StreamCore<A> {
         count(&self.calls.queries);
         self.check("query")?;
         let queued = self.issued.load(Ordering::Acquire);
+        if A::DEFAULT_QUERY_QUEUES && !matches!(self.handle, StreamHandle::Created(_)) {
+            // A pending mark answers for the stream, and its query queues nothing.
+            if let Point::Event { .. } = self.point_of(queued)? {
+                if !self.query_mark(queued)? {
+                    return Ok(false);
+                }
+            }
+        }
         let is_done = self.context.home.within("query", |api| {
             // SAFETY: the handle is live, as in `check_not_captured`.
             unsafe { Ok(!api.is_capturing(self.handle)? && api.query_stream(self.handle)?) }
@@ -334,8 +498,7 @@ impl<A: Interface> DeviceStream for StreamCore<A> {
         let queued = self.issued.load(Ordering::Acquire);
         self.context.home.within("synchronize", |api| {
             self.check_not_captured(api, "synchronize")?;
-            // SAFETY: the handle is live, as in `check_not_captured`.
-            unsafe { api.synchronize_stream(self.handle) }
+            self.context.sleep_behind(api, self.handle)
         })?;
         self.settle(queued);
         Ok(())
@@ -364,8 +527,7 @@ impl<A: Interface> DeviceStream for StreamCore<A> {
         count(&self.calls.queries);
         // No lock is held: a status call may take long.
         let home = &self.context.home;
-        // SAFETY: the event is live, as in `queue_mark`.
-        let is_done = home.within("query_mark", |api| unsafe { api.query_event(*event) })?;
+        let is_done = home.within("query_mark", |api| self.query_event(api, number, &event))?;
         drop(event);
         if is_done {
             self.settle(mark);
@@ -382,8 +544,16 @@ impl<A: Interface> DeviceStream for StreamCore<A> {
         };
         count(&self.calls.synchronizes);
         let home = &self.context.home;
-        // SAFETY: the event is live, as in `queue_mark`.
-        home.within("synchronize_mark", |api| unsafe { api.synchronize_event(*event) })?;
+        home.within("synchronize_mark", |api| {
+            if A::EVENTS_READ_STREAMS {
+                self.check("synchronize_mark")?;
+                self.check_not_captured(api, "synchronize_mark")?;
+            }
+            // SAFETY: the event is live, as in `queue_mark`, and so is its stream.
+            let is_done = unsafe { api.query_event(*event) }?;
+            // SAFETY: the same.
+            if is_done { Ok(()) } else { unsafe { self.context.sleep_until(api, &event) } }
+        })?;
         drop(event);
         self.settle(mark);
         Ok(())
@@ -398,12 +568,23 @@ impl<A: Interface> Drop for StreamCore<A> {
             core::mem::forget((queue.lease.take(), self.owner.take()));
             return;
         }
+        let mut lease = {
+            let queue = self.queue.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+            queue.lease.take()
+        };
+        let last = *self.issued.get_mut();
+        let is_faulted = self.context.home.fault().is_some();
+        let is_unlisted = lease.as_ref().is_some_and(|lease| lease.last_issued() > last);
+        let may_be_left = |this: &Self| is_unlisted || !matches!(this.query_mark(last), Ok(true));
+        if !self.is_own && !is_faulted && may_be_left(self) {
+            let retired = self.retire(&mut lease);
+            self.context.count_failure(retired);
+        }
         // Nobody can ask later. What is not known to be done now is leaked and counted.
         self.reclaim.finish(|number| self.query_mark(number));
         let outstanding = core::mem::take(&mut *lock(&self.outstanding));
         self.context.events.give_back(outstanding.into_iter().map(|(_, event)| event));
         let queue = self.queue.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let lease = queue.lease.take();
         if let Some(lease) = lease {
             let last = lease.last_issued();
             // Not taken by the driver, or passed by the status and not there.

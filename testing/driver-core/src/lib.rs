@@ -72,7 +72,7 @@ mod work;
 pub use capture::{CaptureStatus, Mode};
 pub use control::{Control, library};
 pub use driver::{Call, Driver};
-pub use elf::{soname, symbols, without_symbol};
+pub use elf::{soname, symbols, with_soname, without_symbol};
 pub use exit::{CRASH, destroyed};
 pub use exports::violation_text;
 pub use foreign::Foreign;

@@ -121,7 +121,14 @@ impl Calls for Cuda {
         let alike = unsafe { Alike::load(&library, &sys::NAMES) }?;
         let mut api = Cuda { entry, alike, library, version: 0 };
         // SAFETY: flags must be 0. Initialising twice is allowed.
-        api.check("cuInit", unsafe { (api.entry.cuInit)(0) })?;
+        let status = unsafe { (api.entry.cuInit)(0) };
+        if let Some(advice) = sys::advice(status) {
+            let name = api.status_name(status).unwrap_or_default();
+            let place = api.library.place().unwrap_or_else(|| api.library.name.clone());
+            let what = alloc::format!("{name} ({place}): {advice}");
+            return Err(Error::status("cuInit", i64::from(status), &what));
+        }
+        api.check("cuInit", status)?;
         // SAFETY: the field outlives the call.
         let status = unsafe { (api.entry.cuDriverGetVersion)(&raw mut api.version) };
         api.check("cuDriverGetVersion", status)?;

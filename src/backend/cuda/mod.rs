@@ -92,9 +92,13 @@ pub type CudaStream = Stream<Cuda>;
 /// Page-locked memory of the CUDA driver.
 pub type CudaPinnedBuffer = PinnedBuffer<Cuda>;
 
-/// What the driver library is called.
-pub const LIBRARY_NAMES: &[&str] =
-    if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
+/// What the driver library is called. The last name is its place under WSL, whose folder is not always in the
+/// loader's path.
+pub const LIBRARY_NAMES: &[&str] = if cfg!(windows) {
+    &["nvcuda.dll"]
+} else {
+    &["libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1"]
+};
 
 impl Driver<Cuda> {
     /// The CUDA version of the driver: major and minor.

@@ -97,6 +97,29 @@ pub(super) const CONTEXT_IS_DESTROYED: i64 = 709;
 /// `CUDA_ERROR_NOT_SUPPORTED`.
 pub(super) const NOT_SUPPORTED: i32 = 801;
 
+/// What a status of `cuInit` means for who runs the program, and what to do.
+pub(super) fn advice(status: i32) -> Option<&'static str> {
+    Some(match status {
+        34 => {
+            "this is the toolkit's stub library, which is for linking only; take its folder out of the \
+             loader's path, so that the driver's own library is found"
+        }
+        802 => {
+            "the system is not ready yet; where the GPUs are behind NVSwitch, the fabric manager must run, of \
+             the driver's version"
+        }
+        803 => {
+            "the library and the kernel's driver are of different versions; load the matching driver, or \
+             start the machine again after an update"
+        }
+        804 => {
+            "the compatibility package does not serve for this GPU; take its folder out of the loader's \
+             path, or use a newer driver"
+        }
+        _ => return None,
+    })
+}
+
 /// `CUhostFn`.
 pub(super) type HostFn = extern "C" fn(*mut c_void);
 

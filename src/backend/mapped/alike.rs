@@ -16,6 +16,8 @@ pub type Handle = *mut c_void;
 pub const SUCCESS: i32 = 0;
 /// `CUDA_ERROR_INVALID_VALUE`, `hipErrorInvalidValue`.
 pub const INVALID_VALUE: i32 = 1;
+/// `CUDA_ERROR_OUT_OF_MEMORY`, `hipErrorOutOfMemory`.
+pub const OUT_OF_MEMORY: i32 = 2;
 /// `CUDA_ERROR_NOT_READY`, `hipErrorNotReady`: pending.
 pub const NOT_READY: i32 = 600;
 /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`, `hipErrorStreamCaptureImplicit`: the legacy stream, while a stream

@@ -6,7 +6,7 @@
 
 use super::alike::{
     Alike, CAPTURE_STATUS_NONE, CAPTURE_STATUSES, CAPTURED_EVENT, EVENT_DISABLE_TIMING, Entry,
-    Handle, NOT_READY, STREAM_CAPTURE_IMPLICIT, STREAM_NON_BLOCKING, SUCCESS,
+    Handle, NOT_READY, OUT_OF_MEMORY, STREAM_CAPTURE_IMPLICIT, STREAM_NON_BLOCKING, SUCCESS,
 };
 use super::driver::Opened;
 use super::handle::{RawEvent, StreamHandle};
@@ -176,7 +176,17 @@ pub trait Calls: fmt::Debug + Send + Sync + Sized + 'static {
         let entry = &self.alike().host_allocate;
         let mut host = ptr::null_mut();
         // SAFETY: `host` outlives the call; the context is current.
-        self.checked(entry, unsafe { (entry.call)(&raw mut host, bytes, Self::MEMORY_FLAGS) })?;
+        let status = unsafe { (entry.call)(&raw mut host, bytes, Self::MEMORY_FLAGS) };
+        if status == OUT_OF_MEMORY {
+            // Nothing in the driver's name says that it is not the device's memory that is short.
+            let name = self.status_name(status).unwrap_or_default();
+            let what = alloc::format!(
+                "{name}: {bytes} bytes of page-locked host memory; the host or its container has a limit \
+                 (ulimit -l, the memory of the cgroup), not the device"
+            );
+            return Err(Error::status(entry.name, i64::from(status), &what));
+        }
+        self.checked(entry, status)?;
         // SAFETY: `host` is what was allocated, and mapped.
         let mapped = unsafe { self.device_address(host) };
         let mapped = mapped.and_then(|device| Mapping::new(host, device));

@@ -45,6 +45,11 @@ impl Library {
         Err(Error::new(ErrorCode::LibraryMissing, [names.join(", "), refused.join("; ")]))
     }
 
+    /// The file that the library was found in, where the system tells.
+    pub(in crate::backend) fn place(&self) -> Option<String> {
+        place_of(&self.library)
+    }
+
     /// The entry point `symbol`, if the library has it.
     ///
     /// # Safety
@@ -69,6 +74,34 @@ impl Library {
         unsafe { self.optional(symbol) }
             .ok_or_else(|| Error::new(ErrorCode::SymbolMissing, [self.name.as_str(), symbol]))
     }
+}
+
+/// The file of a library that is open: that of its first entry point, which each vendor calls `..Init`.
+#[cfg(unix)]
+fn place_of(library: &libloading::Library) -> Option<String> {
+    use core::ffi::{CStr, c_void};
+    // SAFETY: only its address is taken.
+    let entry = unsafe {
+        library
+            .get::<*const c_void>(b"cuInit\0")
+            .or_else(|_| library.get::<*const c_void>(b"hipInit\0"))
+            .ok()?
+    };
+    let mut found = core::mem::MaybeUninit::<libc::Dl_info>::uninit();
+    // SAFETY: the address is one of a library that stays open; `found` outlives the call.
+    if unsafe { libc::dladdr(*entry, found.as_mut_ptr()) } == 0 {
+        return None;
+    }
+    // SAFETY: on success the call has filled it.
+    let name = unsafe { found.assume_init() }.dli_fname;
+    // SAFETY: null, or a string that stays as long as the library.
+    (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
+}
+
+/// The file of a library that is open: this system is not asked.
+#[cfg(windows)]
+fn place_of(_library: &libloading::Library) -> Option<String> {
+    None
 }
 
 /// The library of this name that the process has open, however it came to be: no code of it runs here.

@@ -63,6 +63,7 @@ impl Vendor for OfCuda {
             Call::QueryEvent => "cuEventQuery",
             Call::Store => "cuStreamBatchMemOp_v2",
             Call::Launch => "cuLaunchHostFunc",
+            Call::CreateEvent => "cuEventCreate",
             Call::CreateStream => "cuStreamCreate",
             Call::Allocate => "cuMemHostAlloc",
             Call::Record => "cuEventRecord",

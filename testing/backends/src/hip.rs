@@ -54,6 +54,7 @@ impl Vendor for OfHip {
             Call::QueryEvent => "hipEventQuery",
             Call::Store => "hipStreamWriteValue64",
             Call::Launch => "hipLaunchHostFunc",
+            Call::CreateEvent => "hipEventCreateWithFlags",
             Call::CreateStream => "hipStreamCreateWithFlags",
             Call::Allocate => "hipHostMalloc",
             Call::Record => "hipEventRecord",

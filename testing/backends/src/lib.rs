@@ -116,6 +116,8 @@ pub enum Call {
     Launch,
     /// Creates a stream.
     CreateStream,
+    /// Creates an event.
+    CreateEvent,
     /// Allocates page-locked memory.
     Allocate,
     /// Records an event.

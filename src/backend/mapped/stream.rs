@@ -12,12 +12,17 @@
 //! visible to the host as a whole ([`Width::Halves`](super::store::Width) tells of drivers that
 //! have the smaller operation only). The host reads it by an acquire load.
 
+mod captured;
+mod counts;
+mod retire;
+
+pub use counts::StreamCalls;
+
 use super::calls::Interface;
 use super::context::Context;
 use super::events::Event;
 use super::handle::StreamHandle;
 use super::lock;
-use super::retired::Retired;
 use super::store::Store;
 use crate::backend::lease::Reclaim;
 use crate::core::doorbell::Doorbell;
@@ -25,21 +30,14 @@ use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::line::{SharedLine, Slot};
 use crate::core::pool::SlotLease;
 use crate::core::port::{DeviceStream, forward_stream};
-use crate::core::time::{DurNs, MonoNs};
-use crate::monotonic;
+use crate::core::time::MonoNs;
 use alloc::{boxed::Box, collections::VecDeque, sync::Arc};
 use core::any::Any;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
+use counts::{CallCounter, count};
 use std::sync::Mutex;
 use std::thread::{self, ThreadId};
-
-/// How long a mark whose word is there stays pending since its stream is captured, where its status cannot be
-/// asked meanwhile. Behind it the wait ends by an error: the thread that waits may be the one that would end
-/// the capture.
-const CAPTURE_PATIENCE: DurNs = DurNs::from_ms(5_000);
-/// After how long without a look a capture is taken for another one.
-const CAPTURE_GAP: DurNs = DurNs::from_ms(1_500);
 
 /// A stream of a [`Device`](super::Device).
 ///
@@ -84,38 +82,6 @@ pub(super) struct StreamCore<A: Interface> {
     /// Keeps the stream that the handle names.
     owner: Option<Box<dyn Any + Send + Sync>>,
     pub(super) reclaim: Reclaim,
-}
-
-/// How often a driver was asked through one stream. Each is a few driver calls: the context and the capture
-/// mode are changed and put back around it.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct StreamCalls {
-    /// Status queries, of everything or of a mark that was not known to be done.
-    pub queries: u64,
-    /// Marks, each a batch of stores and an event.
-    pub marks: u64,
-    /// Blocking waits.
-    pub synchronizes: u64,
-}
-
-impl StreamCalls {
-    /// All of them.
-    #[must_use]
-    pub fn total(self) -> u64 {
-        self.queries + self.marks + self.synchronizes
-    }
-}
-
-/// Relaxed: a count orders nothing.
-#[derive(Default)]
-struct CallCounter {
-    queries: AtomicU64,
-    marks: AtomicU64,
-    synchronizes: AtomicU64,
-}
-
-fn count(calls: &AtomicU64) {
-    calls.fetch_add(1, Ordering::Relaxed);
 }
 
 /// The doorbell that a stream rings, and the device's address of its word there.
@@ -315,130 +281,6 @@ impl<A: Interface> StreamCore<A> {
     /// Drops the waiting buffers whose words are there and whose status agrees.
     pub(super) fn sweep_reached(&self) {
         self.reclaim.sweep_reached(self);
-    }
-
-    /// What a query of the event of `number` answers, within the context.
-    fn query_event(&self, api: &A, number: u64, event: &Event) -> Result<bool> {
-        if A::EVENTS_READ_STREAMS {
-            if self.thread.is_some_and(|own| own != thread::current().id()) {
-                // Whether this thread's handle is captured says nothing about the stream.
-                return self.unasked(number, ErrorCode::ForeignThread);
-            }
-            // SAFETY: the handle is live, as in `check_not_captured`.
-            if unsafe { api.is_capturing(self.handle) }? {
-                return self.pending_in_capture(number);
-            }
-        }
-        // SAFETY: the event is live, as in `queue_mark`, and so is its stream.
-        unsafe { api.query_event(**event) }
-    }
-
-    /// The answer about a mark whose status cannot be asked here and now: pending, or where its word says
-    /// that there is nothing to wait for any more, the error `why`. The word alone ends no wait.
-    fn unasked(&self, number: u64, why: ErrorCode) -> Result<bool> {
-        let is_there = (*self.line).as_ref().load(self.slot) >= number;
-        if is_there { Err(Error::new(why, ["query_mark"])) } else { Ok(false) }
-    }
-
-    /// The answer about a mark whose status would break the capture of the stream: pending, and behind
-    /// [`CAPTURE_PATIENCE`] an error, where nothing but the end of the capture is waited for.
-    fn pending_in_capture(&self, number: u64) -> Result<bool> {
-        let is_there = (*self.line).as_ref().load(self.slot) >= number;
-        if self.context.form.is_some() && !is_there {
-            return Ok(false);
-        }
-        let now = monotonic::now();
-        let mut captured = lock(&self.captured);
-        let since = match *captured {
-            Some((since, last)) if now.since(last) < CAPTURE_GAP => since,
-            _ => now,
-        };
-        *captured = Some((since, now));
-        if now.since(since) < CAPTURE_PATIENCE {
-            return Ok(false);
-        }
-        Err(Error::new(ErrorCode::Captured, ["query_mark"]))
-    }
-
-    /// The event that stands for everything of ours on the stream, if anything may be outstanding, and whether
-    /// it is the last one of the list.
-    fn last_event(&self, api: &A, call: &str) -> Result<Option<(Event, bool)>> {
-        let issued = self.issued.load(Ordering::Acquire);
-        // A store may be on its way whose mark was refused, since its event could not be recorded.
-        let is_listed = lock(&self.queue).landing <= issued;
-        let last = match self.point_of(issued)? {
-            Point::Done if is_listed => return Ok(None),
-            Point::Event { event, .. } if is_listed => Some(event),
-            _ => None,
-        };
-        if A::EVENTS_READ_STREAMS || last.is_none() {
-            self.check(call)?;
-            self.check_not_captured(api, call)?;
-        }
-        if let Some(event) = last {
-            return Ok(Some((event, true)));
-        }
-        let event = self.context.events.take(api)?;
-        // SAFETY: both are live, as in `queue_mark`.
-        match unsafe { api.record(*event, self.handle) } {
-            Ok(()) => Ok(Some((event, false))),
-            Err(error) => {
-                self.context.events.give_back([event]);
-                Err(error)
-            }
-        }
-    }
-
-    /// Has `side`, a stream of the context's own, wait for everything of ours on this one.
-    pub(super) fn have_wait(&self, api: &A, side: StreamHandle) -> Result<()> {
-        let Some((event, is_listed)) = self.last_event(api, "close")? else { return Ok(()) };
-        // SAFETY: the event is held, and the stream of its record live, as in `check_not_captured`.
-        let waits = unsafe { api.wait_event(side, *event) };
-        if !is_listed {
-            self.context.events.give_back([event]);
-        }
-        waits
-    }
-
-    /// Leaves what waits for the stream of the program's to the context, since the stream may be gone
-    /// behind this.
-    fn retire(&mut self, lease: &mut Option<SlotLease>) -> Result<()> {
-        let context = self.context.clone();
-        let event = context.home.within("drop a stream", |api| {
-            let Some((event, is_listed)) = self.last_event(api, "drop a stream")? else {
-                return Ok(None);
-            };
-            if !A::EVENTS_READ_STREAMS {
-                if is_listed {
-                    // It goes to the context, and not back to the pool.
-                    lock(&self.outstanding).pop_back();
-                }
-                return Ok(Some(event));
-            }
-            let own = context.events.take(api)?;
-            let moved = context.on_side_stream(api, |side| {
-                // SAFETY: the side stream is the context's own, both events are held, and the stream of the
-                // first one's record lives while this core is dropped.
-                unsafe { api.wait_event(side, *event).and_then(|()| api.record(*own, side)) }
-            });
-            let (unused, moved) = match moved {
-                Ok(()) => ((!is_listed).then_some(event), Ok(Some(own))),
-                Err(error) => (Some(own), Err(error)),
-            };
-            context.events.give_back(unused);
-            moved
-        })?;
-        let Some(event) = event else { return Ok(()) };
-        let lease = if context.form.is_none() { lease.take() } else { None };
-        context.retire(Retired {
-            event,
-            number: *self.issued.get_mut(),
-            line: self.line.clone(),
-            slot: self.slot,
-            reclaim: core::mem::take(&mut self.reclaim),
-            lease,
-        });
-        Ok(())
     }
 
     /// What to ask about `number`.

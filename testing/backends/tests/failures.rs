@@ -132,7 +132,8 @@ fn every_entry_point_fails_in_turn<V: Vendor>() {
     let _watchdog = Watchdog::for_s(300);
     let library = driver_core::library(V::LIBRARY);
     let mut entries = driver_core::symbols(&library).unwrap();
-    entries.retain(|name| name.starts_with(V::PREFIX));
+    // What the last error is says nothing about the call that asks for it.
+    entries.retain(|name| name.starts_with(V::PREFIX) && !name.ends_with("LastError"));
     entries.sort();
     let mut lives = 0;
     let mut called = Vec::new();

@@ -4,14 +4,21 @@
 //! calls of its entry point are made to; an armed failure answers without effect; then the entry point itself runs under the device's lock, which it gives
 //! up only to wait.
 
+use crate::exit;
 use crate::forked::Forked;
 use crate::refusal::{Outcome, Refusal};
-use crate::rules::Rules;
+use crate::rules::{LastError, Rules};
 use crate::state::State;
 use crate::work::in_host_function;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// The pause between two looks of a wait that does not sleep, in which others take the lock.
+const SPIN_HINTS: u32 = 2_000;
+
+/// The entry points that are about the last error, and leave it as it is.
+const LAST_ERROR: [&str; 3] = ["hipGetLastError", "hipPeekAtLastError", "hipGetErrorName"];
 
 /// The fake device of one driver library.
 pub struct Driver {
@@ -61,6 +68,7 @@ impl Driver {
         entry: &'static str,
         body: impl FnOnce(&mut Call) -> Outcome,
     ) -> i32 {
+        exit::check(entry);
         if self.forked.is_child() {
             self.forked.log(entry);
             return (self.rules.code)(Refusal::NotInitialized);
@@ -72,10 +80,12 @@ impl Driver {
         }
         let armed = call.injections.count(entry);
         call.stand_at_entry();
-        match armed {
+        let code = match armed {
             Some(code) => code,
             None => body(&mut call).map_or_else(self.rules.code, |()| 0),
-        }
+        };
+        call.remember_status(code);
+        code
     }
 
     /// The same for the control interface: nothing is counted, nothing refused.
@@ -107,6 +117,45 @@ impl Call {
         let state = self.state.take().expect("there outside of waits");
         let waited = self.driver.moved.wait_while(state, |state| !over(state));
         self.state = Some(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Waits like [`wait_until`](Self::wait_until), on the processor all the while: what a vendor's
+    /// blocking wait does unless it was asked to sleep.
+    pub(crate) fn spin_until(&mut self, mut over: impl FnMut(&mut State) -> bool) {
+        while !over(self) {
+            self.state = None;
+            (0..SPIN_HINTS).for_each(|_| std::hint::spin_loop());
+            self.state = Some(self.driver.lock());
+        }
+    }
+
+    /// Makes `code`, which this call answers, the thread's last error by the vendor's rules.
+    fn remember_status(&mut self, code: i32) {
+        if LAST_ERROR.contains(&self.entry) {
+            return;
+        }
+        let not_ready = (self.rules.code)(Refusal::NotReady);
+        let remembered = match self.traits().last_error {
+            LastError::None => false,
+            LastError::EachCall => true,
+            LastError::Failures => code != 0 && code != not_ready,
+        };
+        if remembered {
+            self.thread().last_error = code;
+        }
+    }
+
+    /// The thread's last error, as a refusal where there is one; forgotten if `forget`.
+    ///
+    /// # Errors
+    ///
+    /// The last error.
+    pub fn last_error(&mut self, forget: bool) -> Outcome {
+        let last = self.thread().last_error;
+        if forget {
+            self.thread().last_error = 0;
+        }
+        if last == 0 { Ok(()) } else { Err(Refusal::Code(last)) }
     }
 
     /// Refuses a call before the initialising one.

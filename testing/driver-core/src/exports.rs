@@ -17,6 +17,11 @@
 /// | `void fake_unknown_attribute(int device, int attribute)` | the same, to unknown: it then answers invalid value |
 /// | `void fake_version(int version)` | [`set_version`](crate::Driver::set_version) |
 /// | `void fake_devices(int devices)` | [`set_devices`](crate::Driver::set_devices) |
+/// | `void fake_destroyed()` | [`destroyed`](crate::destroyed), as the loader has it when the process ends |
+/// | `void fake_batching(int on)` | [`batching`](crate::Driver::batching) |
+/// | `void fake_fault_aborts(int on)` | [`fault_aborts`](crate::Driver::fault_aborts) |
+/// | `void fake_green(u64 stream)` | [`green`](crate::Driver::green) |
+/// | `int fake_reset_device(int device)` | [`reset_device`](crate::Driver::reset_device) |
 /// | `int fake_work(u64 stream, u64 ns)` | [`work`](crate::Driver::work) |
 /// | `int fake_hold(u64 stream)` | [`hold`](crate::Driver::hold) |
 /// | `void fake_release()` | [`release`](crate::Driver::release) |
@@ -27,6 +32,16 @@
 #[macro_export]
 macro_rules! control {
     ($driver:path) => {
+        extern "C" fn destroyed() {
+            $crate::destroyed();
+        }
+
+        // SAFETY: the loader calls what this section names when the library goes, once, with arguments that
+        // a function of no parameters leaves alone.
+        #[unsafe(link_section = ".fini_array")]
+        #[used]
+        static DESTROYED: extern "C" fn() = destroyed;
+
         $crate::control! { $driver;
             fn fake_reset() -> u64 |driver| { driver.reset() }
             fn fake_fail(entry: $crate::abi::Text, nth: u64, code: i32) -> () |driver| {
@@ -51,6 +66,11 @@ macro_rules! control {
             }
             fn fake_version(version: i32) -> () |driver| { driver.set_version(version); }
             fn fake_devices(devices: i32) -> () |driver| { driver.set_devices(devices); }
+            fn fake_destroyed() -> () |_driver| { $crate::destroyed(); }
+            fn fake_batching(on: i32) -> () |driver| { driver.batching(on != 0); }
+            fn fake_fault_aborts(on: i32) -> () |driver| { driver.fault_aborts(on != 0); }
+            fn fake_green(stream: u64) -> () |driver| { driver.green(stream); }
+            fn fake_reset_device(device: i32) -> i32 |driver| { driver.reset_device(device) }
             fn fake_work(stream: u64, ns: u64) -> i32 |driver| {
                 driver.work(stream, $crate::DurNs(ns))
             }

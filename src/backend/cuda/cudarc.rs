@@ -2,6 +2,16 @@
 //!
 //! `cudarc` opens the driver by itself; both share the process's one primary context of a device,
 //! since its `CudaContext` is that.
+//!
+//! The program chooses the CUDA version of `cudarc`, which that crate cannot be built without, and how
+//! the driver is linked. Where it says nothing of the latter, the driver is opened at run time:
+//!
+//! ```toml
+//! gpu-async-reactor = { version = "0.1", features = ["cudarc"] }
+//! cudarc = { version = "0.19.10", default-features = false, features = ["std", "driver", "cuda-12080"] }
+//! ```
+//!
+//! `testing/consumers` has such programs, one of them beside candle; `scripts/check-cudarc` checks them.
 
 use super::super::mapped::{StreamHandle, StreamOwner};
 use super::{CudaDevice, CudaStream};

@@ -2,6 +2,7 @@
 //!
 //! That loader looks where the system's does, so each test runs again as a child whose library path has the
 //! test driver under the vendor's names.
+#![cfg(target_os = "linux")]
 
 use backend_tests::{Watchdog, thread_port, wait_by};
 use driver_core::Control;

@@ -34,6 +34,12 @@
 //! with [`Captured`](crate::ErrorCode::Captured). A capture that another thread begins between the
 //! look and the call is the program's race.
 //!
+//! # Faults
+//!
+//! A fault of a kernel is one of the whole context, and by the vendor's words of the process: every stream
+//! answers it, and nothing that was leased is handed back. What a program does then is in
+//! `docs/recovery.md`.
+//!
 //! # Forks
 //!
 //! The driver does not work in a forked child: everything made before the fork answers

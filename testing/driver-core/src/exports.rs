@@ -27,6 +27,17 @@
 #[macro_export]
 macro_rules! control {
     ($driver:path) => {
+        extern "C" fn at_the_end_of_the_library() {
+            let device: &'static $crate::Driver = $driver();
+            device.end();
+        }
+
+        // SAFETY: the functions of this section are called once each when the library is finalised, without
+        // arguments that they would need; this one does not unwind.
+        #[used]
+        #[unsafe(link_section = ".fini_array")]
+        static AT_THE_END: extern "C" fn() = at_the_end_of_the_library;
+
         $crate::control! { $driver;
             fn fake_reset() -> u64 |driver| { driver.reset() }
             fn fake_fail(entry: $crate::abi::Text, nth: u64, code: i32) -> () |driver| {

@@ -22,6 +22,7 @@
 //!   the way out.
 //! - Freeing memory and ending a context wait for the work that is queued, held work included.
 //! - A call in a forked child, or from a host function, is refused and logged.
+//! - A call after the library's destructors ends the process ([`ended`]).
 //!
 //! # Controlling it
 //!
@@ -50,6 +51,7 @@ mod context;
 mod control;
 mod driver;
 mod elf;
+pub mod ended;
 mod event;
 mod exports;
 mod foreign;

@@ -62,6 +62,12 @@
 //! process. A `block` wait here sleeps all the same: it waits for an event with the flag that says so, which
 //! costs some microseconds more than a spin, and next to no processor time.
 //!
+//! # Faults
+//!
+//! A fault of a kernel is one of the whole context, and by the vendor's words of the process: every stream
+//! answers it, and nothing that was leased is handed back. What a program does then is in
+//! `docs/recovery.md`.
+//!
 //! # Forks
 //!
 //! The driver does not work in a forked child: everything made before the fork answers

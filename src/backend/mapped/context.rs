@@ -398,7 +398,7 @@ impl<A: Interface> Context<A> {
         if is_over && self.ownership == Ownership::Retained {
             // SAFETY: the reference is ours, given back once, since the gate stays shut; nothing of the
             // context is left.
-            let result = unsafe { self.home.driver.api.release(self.home.context) };
+            let result = unsafe { self.home.release() };
             self.count_failure(result);
         }
         if is_over {

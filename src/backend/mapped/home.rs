@@ -4,6 +4,7 @@ use super::calls::Interface;
 use super::driver::Shared;
 use crate::core::error::Error;
 use crate::core::error::Result;
+use crate::exit;
 use crate::fork::Birth;
 use alloc::sync::Arc;
 use core::fmt;
@@ -56,9 +57,10 @@ impl<A: Interface> Home<A> {
         self.birth.check(call)
     }
 
-    /// Runs `calls` with this context current and allowed beside captures, and puts both back.
+    /// Runs `calls` with this context current and allowed beside captures, and puts both back. Refused in a
+    /// forked child, and while the process is exiting.
     pub(super) fn within<T>(&self, call: &str, calls: impl FnOnce(&A) -> Result<T>) -> Result<T> {
-        self.birth.check(call)?;
+        let _calling = exit::calling(self.birth, call)?;
         let entered = self.note(self.driver.api.enter(self.context))?;
         let inside = Inside { home: self, entered };
         let result = self.check_identity().and_then(|()| calls(&self.driver.api));
@@ -80,6 +82,17 @@ impl<A: Interface> Home<A> {
         let api = &self.driver.api;
         let now = api.identity()?;
         if *self.identity.get_or_init(|| now) == now { Ok(()) } else { Err(api.destroyed()) }
+    }
+
+    /// Gives a reference to the context back, which need not be current.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the reference.
+    pub(super) unsafe fn release(&self) -> Result<()> {
+        let _calling = exit::calling(self.birth, "release")?;
+        // SAFETY: passed on.
+        unsafe { self.driver.api.release(self.context) }
     }
 
     /// Remembers a status that stays.

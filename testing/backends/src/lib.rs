@@ -1,5 +1,7 @@
 //! What the tests of the backends share: each test opens a test driver of its own, under a path of its
 //! own, so that it has a process's only copy of the driver's state to itself.
+// The test drivers are libraries of Linux.
+#![cfg(target_os = "linux")]
 
 mod cuda;
 mod hip;

@@ -1,4 +1,5 @@
 //! Contexts, handles, captures, and the end of a device.
+#![cfg(target_os = "linux")]
 
 use backend_tests::{
     Bench, Call, OfCuda, OfHip, Vendor, assert_fault, copy_of, for_each_vendor, handle_of, seen,

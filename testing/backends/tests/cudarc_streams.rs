@@ -2,6 +2,7 @@
 //!
 //! That loader looks where the system's does, so each test runs again as a child whose library path has the
 //! test driver under the vendor's names.
+#![cfg(target_os = "linux")]
 
 use backend_tests::{Watchdog, number_of, plan, thread_port, wait_by, wait_for};
 use cudarc::driver::DevicePtr;
@@ -125,6 +126,38 @@ fn f9_a_default_stream_of_another_device_is_refused_though_its_handle_is_the_sam
         let stream = device.stream_of_cudarc(theirs, None).unwrap();
         let number = stream.mark().unwrap();
         stream.synchronize_mark(number).unwrap();
+    }
+    assert!(device.close().unwrap().released);
+    assert_eq!(control.violations(), [""; 0]);
+}
+
+#[test]
+fn dropping_the_last_handle_leaves_the_thread_the_context_that_it_had() {
+    if !is_child("dropping_the_last_handle_leaves_the_thread_the_context_that_it_had") {
+        return;
+    }
+    let _watchdog = Watchdog::new();
+    let control = control();
+    control.devices(2);
+    let [first, second] = [0, 1].map(|ordinal| cudarc::driver::CudaContext::new(ordinal).unwrap());
+    let device = CudaDriver::load().unwrap().device(0).unwrap();
+    let current = || cudarc::driver::result::ctx::get_current().unwrap();
+    for other in [None, Some(second)] {
+        let theirs = first.new_stream().unwrap();
+        let kept = std::sync::Arc::downgrade(&theirs);
+        let stream = device.stream_of_cudarc(theirs, None).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                if let Some(other) = &other {
+                    other.bind_to_thread().unwrap();
+                }
+                let before = current();
+                assert_eq!(before, other.as_ref().map(|other| other.cu_ctx()));
+                drop(stream);
+                assert!(kept.upgrade().is_none(), "the last handle");
+                assert_eq!(current(), before);
+            });
+        });
     }
     assert!(device.close().unwrap().released);
     assert_eq!(control.violations(), [""; 0]);

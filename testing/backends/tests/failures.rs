@@ -1,6 +1,7 @@
 //! Every entry point of each test driver failing in turn, at each of its calls: what was asked for ends with
 //! that named error, a failure that nobody awaits is counted, nothing hangs, nothing is freed under a pending
 //! store, and what was leaked is counted.
+#![cfg(target_os = "linux")]
 
 use backend_tests::{
     Bench, OfCuda, OfHip, OpenDevice, Vendor, Watchdog, copy_of, plan, thread_port, wait_by,

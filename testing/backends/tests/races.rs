@@ -1,5 +1,6 @@
 //! What threads do to each other while a driver call of one of them stands still: the end of a device, its
 //! pools, and marks beside queries.
+#![cfg(target_os = "linux")]
 
 use backend_tests::{
     Bench, Call, Vendor, assert_fault, for_each_vendor, seen, thread_port, wait_by, wait_for,

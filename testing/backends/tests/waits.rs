@@ -1,4 +1,5 @@
 //! Waits on streams of each vendor's interface, and what must not break them.
+#![cfg(target_os = "linux")]
 
 use backend_tests::{
     Bench, Call, Vendor, assert_fault, for_each_vendor, number_of, plan, seen, thread_port,

@@ -161,12 +161,6 @@ impl Control {
         foreign_call!(self.library, fake_devices(devices => i32) -> ());
     }
 
-    /// Does what the loader does when the process ends: runs the library's destructors, after which a
-    /// call crashes where [`CRASH`](crate::CRASH) is set.
-    pub fn destroyed(&self) {
-        foreign_call!(self.library, fake_destroyed() -> ());
-    }
-
     /// Has work be kept back until a status call or a wait, as a driver does that batches submissions.
     pub fn batching(&self, on: bool) {
         foreign_call!(self.library, fake_batching(i32::from(on) => i32) -> ());

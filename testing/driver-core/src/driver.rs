@@ -1,17 +1,16 @@
 //! The gate that every entry point goes through.
 //!
-//! In this order: a forked child is refused without a lock; the call is counted, and stands still where
+//! In this order: a call after the library's end is logged and ends the process; a forked child is refused without a lock; the call is counted, and stands still where
 //! calls of its entry point are made to; an armed failure answers without effect; then the entry point itself runs under the device's lock, which it gives
 //! up only to wait.
 
-use crate::exit;
 use crate::forked::Forked;
 use crate::refusal::{Outcome, Refusal};
 use crate::rules::{LastError, Rules};
 use crate::state::State;
 use crate::work::in_host_function;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The pause between two looks of a wait that does not sleep, in which others take the lock.
@@ -26,6 +25,8 @@ pub struct Driver {
     /// Notified whenever work has ended, and with every injection.
     moved: Condvar,
     forked: Forked,
+    /// The library's destructors have run.
+    ended: AtomicBool,
     rules: &'static Rules,
     next: Arc<AtomicU64>,
 }
@@ -49,6 +50,7 @@ impl Driver {
             state: Mutex::new(State::new(rules, next.clone())),
             moved: Condvar::new(),
             forked: Forked::new(rules.entries),
+            ended: AtomicBool::new(false),
             rules,
             next,
         }));
@@ -68,7 +70,9 @@ impl Driver {
         entry: &'static str,
         body: impl FnOnce(&mut Call) -> Outcome,
     ) -> i32 {
-        exit::check(entry);
+        if self.ended.load(Ordering::SeqCst) {
+            crate::ended::called(entry);
+        }
         if self.forked.is_child() {
             self.forked.log(entry);
             return (self.rules.code)(Refusal::NotInitialized);
@@ -96,6 +100,12 @@ impl Driver {
     /// Locks, whoever panicked before: a test that panicked has not been in here.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The library is being torn down, by the last of its destructors.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+        crate::ended::linger();
     }
 
     pub(crate) fn announce(&self) {

@@ -17,7 +17,6 @@
 /// | `void fake_unknown_attribute(int device, int attribute)` | the same, to unknown: it then answers invalid value |
 /// | `void fake_version(int version)` | [`set_version`](crate::Driver::set_version) |
 /// | `void fake_devices(int devices)` | [`set_devices`](crate::Driver::set_devices) |
-/// | `void fake_destroyed()` | [`destroyed`](crate::destroyed), as the loader has it when the process ends |
 /// | `void fake_batching(int on)` | [`batching`](crate::Driver::batching) |
 /// | `void fake_fault_aborts(int on)` | [`fault_aborts`](crate::Driver::fault_aborts) |
 /// | `void fake_green(u64 stream)` | [`green`](crate::Driver::green) |
@@ -32,15 +31,16 @@
 #[macro_export]
 macro_rules! control {
     ($driver:path) => {
-        extern "C" fn destroyed() {
-            $crate::destroyed();
+        extern "C" fn at_the_end_of_the_library() {
+            let device: &'static $crate::Driver = $driver();
+            device.end();
         }
 
-        // SAFETY: the loader calls what this section names when the library goes, once, with arguments that
-        // a function of no parameters leaves alone.
-        #[unsafe(link_section = ".fini_array")]
+        // SAFETY: the functions of this section are called once each when the library is finalised, without
+        // arguments that they would need; this one does not unwind.
         #[used]
-        static DESTROYED: extern "C" fn() = destroyed;
+        #[unsafe(link_section = ".fini_array")]
+        static AT_THE_END: extern "C" fn() = at_the_end_of_the_library;
 
         $crate::control! { $driver;
             fn fake_reset() -> u64 |driver| { driver.reset() }
@@ -66,7 +66,6 @@ macro_rules! control {
             }
             fn fake_version(version: i32) -> () |driver| { driver.set_version(version); }
             fn fake_devices(devices: i32) -> () |driver| { driver.set_devices(devices); }
-            fn fake_destroyed() -> () |_driver| { $crate::destroyed(); }
             fn fake_batching(on: i32) -> () |driver| { driver.batching(on != 0); }
             fn fake_fault_aborts(on: i32) -> () |driver| { driver.fault_aborts(on != 0); }
             fn fake_green(stream: u64) -> () |driver| { driver.green(stream); }

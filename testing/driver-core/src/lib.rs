@@ -22,6 +22,7 @@
 //!   the way out.
 //! - Freeing memory and ending a context wait for the work that is queued, held work included.
 //! - A call in a forked child, or from a host function, is refused and logged.
+//! - A call after the library's destructors ends the process ([`ended`]).
 //!
 //! # What versions differ in
 //!
@@ -55,8 +56,8 @@ mod context;
 mod control;
 mod driver;
 mod elf;
+pub mod ended;
 mod event;
-mod exit;
 mod exports;
 mod foreign;
 mod forked;
@@ -73,7 +74,6 @@ pub use capture::{CaptureStatus, Mode};
 pub use control::{Control, library};
 pub use driver::{Call, Driver};
 pub use elf::{soname, symbols, with_soname, without_symbol};
-pub use exit::{CRASH, destroyed};
 pub use exports::violation_text;
 pub use foreign::Foreign;
 pub use gpu_async_reactor::DurNs;

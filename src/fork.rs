@@ -7,7 +7,8 @@
 //! dropped ([`Own`]).
 //!
 //! A handler of `pthread_atfork` counts forks in the child, so that asking is one relaxed load and
-//! a comparison, and no system call. What is made in the child is the child's own.
+//! a comparison, and no system call. What is made in the child is the child's own. The same word says
+//! that the process is exiting (`exit.rs`), which the same load finds.
 //!
 //! Code that this library calls on a thread of its own (work of a software device, a status, a
 //! waker) and that forks must end its child itself, as is usual: by `exec` or `_exit`.
@@ -23,8 +24,18 @@ use core::sync::atomic::AtomicBool;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// How many forks lie between the first process and this one, as far as the handler was there.
+/// How many forks lie between the first process and this one, as far as the handler was there, and
+/// [`EXITING`].
 static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// The process is exiting.
+const EXITING: u32 = 1 << 31;
+
+/// Makes every [`check`](Birth::check) of this process fail from now on.
+#[cfg(all(unix, any(feature = "cuda", feature = "hip", feature = "vulkan")))]
+pub(crate) fn begin_exit() {
+    GENERATION.fetch_or(EXITING, Ordering::SeqCst);
+}
 
 /// The process in which something was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,20 +45,33 @@ impl Birth {
     /// The present process.
     pub(crate) fn here() -> Self {
         register();
-        Birth(GENERATION.load(Ordering::Relaxed))
+        Birth(GENERATION.load(Ordering::Relaxed) & !EXITING)
     }
 
     /// Whether the present process is a forked child of that one.
     #[inline]
     pub(crate) fn is_forked(self) -> bool {
         // Relaxed: the handler ran on the child's only thread, before any other code of the child.
-        GENERATION.load(Ordering::Relaxed) != self.0
+        GENERATION.load(Ordering::Relaxed) & !EXITING != self.0
     }
 
-    /// Refuses `call` in a forked child.
+    /// Refuses `call` in a forked child, and while the process is exiting.
     #[inline]
     pub(crate) fn check(self, call: &str) -> Result<()> {
-        if self.is_forked() { Err(forked(call)) } else { Ok(()) }
+        self.check_by(call, Ordering::Relaxed)
+    }
+
+    /// The same by a load of this order.
+    #[inline]
+    pub(crate) fn check_by(self, call: &str, order: Ordering) -> Result<()> {
+        let now = GENERATION.load(order);
+        if now == self.0 { Ok(()) } else { Err(self.refusal(call, now)) }
+    }
+
+    #[cold]
+    fn refusal(self, call: &str, now: u32) -> Error {
+        let is_exiting = now & !EXITING == self.0;
+        if is_exiting { Error::new(ErrorCode::Exiting, [call]) } else { forked(call) }
     }
 }
 
@@ -180,7 +204,7 @@ mod tests {
         let child = unsafe {
             match libc::fork() {
                 0 => {
-                    let own = Birth(GENERATION.load(Ordering::Relaxed));
+                    let own = Birth(GENERATION.load(Ordering::Relaxed) & !EXITING);
                     libc::_exit(if before.is_forked() && !own.is_forked() { 7 } else { 1 })
                 }
                 child => child,

@@ -15,6 +15,9 @@ pub mod backend;
 mod contain;
 #[cfg(target_has_atomic = "64")]
 mod core;
+#[cfg(all(any(feature = "cuda", feature = "hip", feature = "vulkan"), target_has_atomic = "64"))]
+#[allow(unsafe_code, reason = "registers a handler with the system")]
+mod exit;
 #[cfg(all(feature = "std", target_has_atomic = "64"))]
 mod fork;
 #[cfg(all(feature = "std", target_has_atomic = "64"))]

@@ -110,10 +110,11 @@ fn f36_the_age_of_the_oldest_pending_wait_is_known_although_later_waits_come_and
                 let mut port = runtime.port(&working);
                 let mut begun = None;
                 let mut last = DurNs::ZERO;
+                // The hung wait begins; a step may be over before its wait gives way.
+                yield_now().await;
                 for _ in 0..20 {
                     working.delay(DurNs::from_us(200)).unwrap();
                     runtime.wait("step", &mut port).await.unwrap();
-                    // At the latest by now the hung wait has begun.
                     let begun = *begun.get_or_insert_with(|| clock.monotonic_ns());
                     let least = clock.monotonic_ns().since(begun);
                     let stats = runtime.stats();

@@ -4,6 +4,9 @@
 //!
 //! [`lease`] is what all of them share: buffers that a device is using. `mapped` is what the backends
 //! share whose device writes words in page-locked host memory by an operation of its streams.
+//!
+//! What a wait answers after a fault of the device, and what a program can do then, by vendor and
+//! version, is in `docs/recovery.md`, which the documentation shows as `recovery`.
 
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -14,6 +17,10 @@ pub mod lease;
 pub mod mapped;
 #[cfg(any(test, all(feature = "metal", target_vendor = "apple")))]
 pub mod metal;
+#[cfg(doc)]
+pub mod recovery {
+    #![cfg_attr(feature = "software", doc = include_str!("../../docs/recovery.md"))]
+}
 #[cfg(feature = "software")]
 pub mod software;
 #[cfg(feature = "vulkan")]

@@ -94,6 +94,8 @@ error_codes! {
     /// Something of a runtime is awaited where that runtime does not run, and nothing would wake it:
     /// what is awaited.
     OutsideRuntime = 28, "{0} is polled where its runtime does not run, so that nothing would wake it; await it in a task of that runtime or in its block_on, and elsewhere use a Watcher";
+    /// The process is exiting, and its driver libraries are about to be torn down: the call.
+    Exiting = 29, "{0}: the process is exiting, and no driver is called any more";
 }
 
 impl ErrorCode {

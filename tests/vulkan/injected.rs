@@ -121,7 +121,8 @@ fn every_use_of_the_queue_is_under_the_lock_that_was_lent() {
         inside: AtomicBool,
         times: AtomicU64,
     }
-    impl QueueLock for Counting {
+    // SAFETY: as the mutex that it locks, and nobody else uses the queue.
+    unsafe impl QueueLock for Counting {
         fn locked(&self, critical: &mut dyn FnMut()) {
             let _guard = self.lock.lock().unwrap();
             assert!(!self.inside.swap(true, Ordering::SeqCst), "one at a time");
@@ -162,7 +163,8 @@ fn a_lent_lock_that_panics_behind_a_submission_loses_the_device() {
     use std::sync::atomic::{AtomicBool, Ordering};
     #[derive(Default)]
     struct Panicking(AtomicBool);
-    impl QueueLock for Panicking {
+    // SAFETY: one thread alone uses the queue.
+    unsafe impl QueueLock for Panicking {
         fn locked(&self, critical: &mut dyn FnMut()) {
             critical();
             assert!(!self.0.swap(false, Ordering::SeqCst), "behind the submission");

@@ -1,11 +1,11 @@
 //! One driver call for each thing that a mapped context needs.
 
 use super::super::mapped::{
-    Alike, CAPTURE_MODE_RELAXED, Calls, Form, Forms, HostFunction, INVALID_VALUE, Interface,
-    Library, Opened, Store, StreamHandle, Width, halves,
+    Alike, CAPTURE_MODE_RELAXED, Calls, EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, Form, Forms,
+    HostFunction, INVALID_VALUE, Interface, Library, Opened, Store, StreamHandle, Width, halves,
 };
 use super::sys::{self, EntryPoints, WriteValue, attribute};
-use crate::core::error::Result;
+use crate::core::error::{Error, ErrorCode, Result};
 use alloc::string::String;
 use core::ffi::{CStr, c_int, c_uint, c_void};
 use core::fmt;
@@ -97,6 +97,14 @@ impl Calls for Cuda {
     type Context = RawContext;
     type Entered = Entered;
 
+    /// An event outlives its stream, and one that was recorded before a capture can be asked about during
+    /// it (`cuEventQuery`, `cuThreadExchangeStreamCaptureMode`).
+    const EVENTS_READ_STREAMS: bool = false;
+
+    const DEFAULT_QUERY_QUEUES: bool = false;
+
+    const SLEEPING_EVENT: c_uint = EVENT_BLOCKING_SYNC | EVENT_DISABLE_TIMING;
+
     const MEMORY_FLAGS: c_uint = sys::MEMHOSTALLOC_PORTABLE | sys::MEMHOSTALLOC_DEVICEMAP;
 
     const LIBRARY_NAMES: &'static [&'static str] = super::LIBRARY_NAMES;
@@ -113,7 +121,14 @@ impl Calls for Cuda {
         let alike = unsafe { Alike::load(&library, &sys::NAMES) }?;
         let mut api = Cuda { entry, alike, library, version: 0 };
         // SAFETY: flags must be 0. Initialising twice is allowed.
-        api.check("cuInit", unsafe { (api.entry.cuInit)(0) })?;
+        let status = unsafe { (api.entry.cuInit)(0) };
+        if let Some(advice) = sys::advice(status) {
+            let name = api.status_name(status).unwrap_or_default();
+            let place = api.library.place().unwrap_or_else(|| api.library.name.clone());
+            let what = alloc::format!("{name} ({place}): {advice}");
+            return Err(Error::status("cuInit", i64::from(status), &what));
+        }
+        api.check("cuInit", status)?;
         // SAFETY: the field outlives the call.
         let status = unsafe { (api.entry.cuDriverGetVersion)(&raw mut api.version) };
         api.check("cuDriverGetVersion", status)?;
@@ -171,6 +186,20 @@ impl Calls for Cuda {
         exchanged.map(|_| ()).and(popped)
     }
 
+    /// `cuCtxGetId`, from 12.0 on: "each context has a unique ID".
+    fn identity(&self) -> Result<u64> {
+        let Some(get_id) = self.entry.cuCtxGetId else { return Ok(0) };
+        let mut id = 0;
+        // SAFETY: `id` outlives the call; null names the current context.
+        let status = unsafe { get_id(ptr::null_mut(), &raw mut id) };
+        self.check("cuCtxGetId", status).map(|()| id)
+    }
+
+    fn destroyed(&self) -> Error {
+        let name = "CUDA_ERROR_CONTEXT_IS_DESTROYED: the device was reset";
+        Error::status("cuCtxGetId", sys::CONTEXT_IS_DESTROYED, name)
+    }
+
     unsafe fn release(&self, context: RawContext) -> Result<()> {
         // SAFETY: the reference that is given back is the caller's.
         let status = unsafe { (self.entry.cuDevicePrimaryCtxRelease_v2)(context.device) };
@@ -215,11 +244,22 @@ impl Calls for Cuda {
         let mut context = ptr::null_mut();
         // SAFETY: the stream is live, says the caller; `context` outlives the call.
         let status = unsafe { (self.entry.cuStreamGetCtx)(stream.as_raw(), &raw mut context) };
+        if status == sys::NOT_SUPPORTED {
+            // What 12.x says of a stream from `cuGreenCtxStreamCreate`.
+            let why = "cuStreamGetCtx does not tell its context, as for one of a green context";
+            return Err(Error::new(ErrorCode::Unsupported, ["a stream of a green context", why]));
+        }
         self.check("cuStreamGetCtx", status)?;
         Ok(NonNull::new(context).map(|raw| RawContext { raw, device: -1 }))
     }
 
-    unsafe fn store(&self, stream: StreamHandle, form: Form, stores: &[Store]) -> Result<()> {
+    unsafe fn store(
+        &self,
+        stream: StreamHandle,
+        form: Form,
+        stores: &[Store],
+        taken: &mut usize,
+    ) -> Result<()> {
         let flags = sys::WRITE_VALUE_DEFAULT;
         let (batch, whole, half) = match form.generation {
             2 => (
@@ -242,7 +282,8 @@ impl Calls for Cuda {
             // SAFETY: the stream is live and the addresses are words that stay, says the caller; the
             // operations are as many as told, initialised, and copied before the call returns.
             let status = unsafe { batch(stream, operations.len, operations.list.as_mut_ptr(), 0) };
-            return self.check("cuStreamBatchMemOp", status);
+            // All of them or none.
+            return self.check("cuStreamBatchMemOp", status).map(|()| *taken += stores.len());
         }
         for store in stores {
             match form.width {
@@ -251,13 +292,15 @@ impl Calls for Cuda {
                     // SAFETY: as above.
                     let status = unsafe { write(stream, store.address, store.value, flags) };
                     self.check("cuStreamWriteValue64", status)?;
+                    *taken += 1;
                 }
                 Width::Halves => {
                     let write = half.expect("the form was offered for one of the two");
-                    for (address, value) in halves(*store) {
+                    for (half, (address, value)) in halves(*store).into_iter().enumerate() {
                         // SAFETY: as above.
                         let status = unsafe { write(stream, address, value, flags) };
                         self.check("cuStreamWriteValue32", status)?;
+                        *taken += usize::from(half == 0);
                     }
                 }
             }

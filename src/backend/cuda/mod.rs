@@ -32,7 +32,41 @@
 //! backend is made in the thread's relaxed mode (`cuThreadExchangeStreamCaptureMode`), which is put
 //! back afterwards. A stream that is being captured is pending; what would be recorded is refused
 //! with [`Captured`](crate::ErrorCode::Captured). A capture that another thread begins between the
-//! look and the call is the program's race.
+//! look and the call is the program's race: its status says that a capture is in the way, which is pending.
+//!
+//! No call waits for a whole context, which breaks every capture in it in any mode. A
+//! [`close`](Device::close) waits for what this crate has queued.
+//!
+//! # Faults, resets
+//!
+//! A kernel's fault is the context's (`CUDA_ERROR_ILLEGAL_ADDRESS` and its like): every call answers it from
+//! then on, each wait ends with it, leased buffers are leaked and counted. The primary context is one for the
+//! process, so that a new device over it answers the same until every library has given it back; only a
+//! new process is sure to have a new one. [`Device::close`] then reports what is leaked.
+//!
+//! A reset of the device by another library (`cuDevicePrimaryCtxReset`, `cudaDeviceReset`) ends the context:
+//! waits end with `CUDA_ERROR_CONTEXT_IS_DESTROYED`, also where somebody has revived the same handle since
+//! (`cuCtxGetId`, from CUDA 12.0 on; before it the program must see to it), and [`device`](Driver::device)
+//! opens a new one. The memory of old lines is gone with the reset, so nobody may look at a word of theirs
+//! any more: while a device is open, a reset is unsound.
+//!
+//! # Green contexts
+//!
+//! Their streams are refused: by [`Unsupported`](crate::ErrorCode::Unsupported) on CUDA 12.x, where the driver
+//! does not tell their context, and by [`ForeignContext`](crate::ErrorCode::ForeignContext) from 13.0 on, where
+//! it is not the primary one.
+//!
+//! # Blocking waits
+//!
+//! A plain event's blocking wait spins, and the context's flags, which would change that, belong to the whole
+//! process. A `block` wait here sleeps all the same: it waits for an event with the flag that says so, which
+//! costs some microseconds more than a spin, and next to no processor time.
+//!
+//! # Faults
+//!
+//! A fault of a kernel is one of the whole context, and by the vendor's words of the process: every stream
+//! answers it, and nothing that was leased is handed back. What a program does then is in
+//! `docs/recovery.md`.
 //!
 //! # Forks
 //!
@@ -64,9 +98,13 @@ pub type CudaStream = Stream<Cuda>;
 /// Page-locked memory of the CUDA driver.
 pub type CudaPinnedBuffer = PinnedBuffer<Cuda>;
 
-/// What the driver library is called.
-pub const LIBRARY_NAMES: &[&str] =
-    if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
+/// What the driver library is called. The last name is its place under WSL, whose folder is not always in the
+/// loader's path.
+pub const LIBRARY_NAMES: &[&str] = if cfg!(windows) {
+    &["nvcuda.dll"]
+} else {
+    &["libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1"]
+};
 
 impl Driver<Cuda> {
     /// The CUDA version of the driver: major and minor.

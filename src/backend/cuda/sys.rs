@@ -72,7 +72,6 @@ const _: () = assert!(core::mem::offset_of!(WriteValue, alias) == 32);
 
 /// The entry points that HIP has alike, by their names here.
 pub(super) const NAMES: Names = Names {
-    settle: "cuCtxSynchronize",
     exchange_capture_mode: "cuThreadExchangeStreamCaptureMode",
     host_allocate: "cuMemHostAlloc",
     host_device_pointer: "cuMemHostGetDevicePointer_v2",
@@ -85,13 +84,41 @@ pub(super) const NAMES: Names = Names {
     stream_destroy: "cuStreamDestroy_v2",
     stream_is_capturing: "cuStreamIsCapturing",
     stream_query: "cuStreamQuery",
-    stream_synchronize: "cuStreamSynchronize",
+    stream_wait_event: "cuStreamWaitEvent",
     event_create: "cuEventCreate",
     event_destroy: "cuEventDestroy_v2",
     event_record: "cuEventRecord",
     event_query: "cuEventQuery",
     event_synchronize: "cuEventSynchronize",
 };
+
+/// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+pub(super) const CONTEXT_IS_DESTROYED: i64 = 709;
+/// `CUDA_ERROR_NOT_SUPPORTED`.
+pub(super) const NOT_SUPPORTED: i32 = 801;
+
+/// What a status of `cuInit` means for who runs the program, and what to do.
+pub(super) fn advice(status: i32) -> Option<&'static str> {
+    Some(match status {
+        34 => {
+            "this is the toolkit's stub library, which is for linking only; take its folder out of the \
+             loader's path, so that the driver's own library is found"
+        }
+        802 => {
+            "the system is not ready yet; where the GPUs are behind NVSwitch, the fabric manager must run, of \
+             the driver's version"
+        }
+        803 => {
+            "the library and the kernel's driver are of different versions; load the matching driver, or \
+             start the machine again after an update"
+        }
+        804 => {
+            "the compatibility package does not serve for this GPU; take its folder out of the loader's \
+             path, or use a newer driver"
+        }
+        _ => return None,
+    })
+}
 
 /// `CUhostFn`.
 pub(super) type HostFn = extern "C" fn(*mut c_void);
@@ -118,6 +145,7 @@ entry_points! {
         fn cuLaunchHostFunc(Handle, HostFn, *mut c_void);
     }
     optional {
+        fn cuCtxGetId(Handle, *mut u64);
         fn cuStreamBatchMemOp(Handle, c_uint, *mut WriteValue, c_uint);
         fn cuStreamBatchMemOp_v2(Handle, c_uint, *mut WriteValue, c_uint);
         fn cuStreamWriteValue32(Handle, u64, u32, c_uint);

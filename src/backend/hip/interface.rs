@@ -1,8 +1,8 @@
 //! One runtime call for each thing that a mapped context needs.
 
 use super::super::mapped::{
-    Alike, CAPTURE_MODE_RELAXED, Calls, Form, Forms, Handle, HostFunction, INVALID_VALUE,
-    Interface, Library, Opened, Store, StreamHandle, Width, halves,
+    Alike, CAPTURE_MODE_RELAXED, Calls, EVENT_BLOCKING_SYNC, Form, Forms, Handle, HostFunction,
+    INVALID_VALUE, Interface, Library, Opened, Store, StreamHandle, Width, halves,
 };
 use super::sys::{self, EntryPoints, ErrorName};
 use crate::core::error::{Error, ErrorCode, Result};
@@ -31,6 +31,8 @@ pub struct Entered {
     /// The device to go back to, where it was another one.
     device: Option<c_int>,
     capture_mode: c_int,
+    /// Whether the thread had no last error.
+    was_clean: bool,
 }
 
 /// A device address as the runtime takes it.
@@ -47,6 +49,20 @@ impl Hip {
         match unsafe { (self.entry.hipDeviceGetAttribute)(&raw mut value, attribute, device) } {
             INVALID_VALUE => Ok(None),
             status => self.check("hipDeviceGetAttribute", status).map(|()| Some(value != 0)),
+        }
+    }
+
+    /// Whether the thread has a last error.
+    fn has_last_error(&self) -> bool {
+        // SAFETY: no preconditions.
+        self.entry.hipPeekAtLastError.is_some_and(|peek| unsafe { peek() } != 0)
+    }
+
+    /// Forgets the thread's last error, which a call made here has left: it is none of the program's.
+    fn forget_last_error(&self) {
+        if let Some(get) = self.entry.hipGetLastError {
+            // SAFETY: no preconditions. The status is that of the forgotten error.
+            let _ = unsafe { get() };
         }
     }
 
@@ -69,6 +85,16 @@ impl Calls for Hip {
     const NAME: &'static str = "hip";
     type Context = RawDevice;
     type Entered = Entered;
+
+    /// `hipEventQuery` and `hipEventSynchronize` read the stream of the last record, and break its capture
+    /// (`hip_event.cpp` of ROCm 6.2 to 7.1; the wait before that as well).
+    const EVENTS_READ_STREAMS: bool = true;
+
+    /// `hipStreamQuery` of the null stream queues a marker behind the work of all blocking streams.
+    const DEFAULT_QUERY_QUEUES: bool = true;
+
+    /// Alone: 7.x compares the flags as a whole (`Event::synchronize`).
+    const SLEEPING_EVENT: c_uint = EVENT_BLOCKING_SYNC;
 
     /// Coherent by its own flag, whatever `HIP_HOST_COHERENT` says.
     const MEMORY_FLAGS: c_uint =
@@ -128,13 +154,14 @@ impl Calls for Hip {
     }
 
     fn enter(&self, device: RawDevice) -> Result<Entered> {
+        let was_clean = !self.has_last_error();
         let current = self.current_device()?;
         let other = (current != device.0).then_some(current);
         if other.is_some() {
             self.set_device(device.0)?;
         }
         match self.exchange_capture_mode(CAPTURE_MODE_RELAXED) {
-            Ok(capture_mode) => Ok(Entered { device: other, capture_mode }),
+            Ok(capture_mode) => Ok(Entered { device: other, capture_mode, was_clean }),
             Err(error) => {
                 if let Some(other) = other {
                     // The error that is reported is the first one.
@@ -148,7 +175,14 @@ impl Calls for Hip {
     fn leave(&self, entered: Entered) -> Result<()> {
         let exchanged = self.exchange_capture_mode(entered.capture_mode);
         let set = entered.device.map_or(Ok(()), |device| self.set_device(device));
+        if entered.was_clean && self.has_last_error() {
+            self.forget_last_error();
+        }
         exchanged.map(|_| ()).and(set)
+    }
+
+    fn destroyed(&self) -> Error {
+        Error::status("hipSetDevice", sys::CONTEXT_IS_DESTROYED, "hipErrorContextIsDestroyed")
     }
 
     /// The runtime's contexts live as long as the process: there is no reference to give back.
@@ -188,11 +222,21 @@ impl Calls for Hip {
         let mut device = 0;
         // SAFETY: the stream is live, says the caller; `device` outlives the call.
         let status = unsafe { get_device(Self::raw(stream), &raw mut device) };
+        if i64::from(status) == sys::CONTEXT_IS_DESTROYED {
+            // A stream that is not in this runtime's table: destroyed, or of another runtime.
+            return Err(Error::new(ErrorCode::ForeignContext, ["stream", "stream"]));
+        }
         self.check("hipStreamGetDevice", status)?;
         Ok(Some(RawDevice(device)))
     }
 
-    unsafe fn store(&self, stream: StreamHandle, form: Form, stores: &[Store]) -> Result<()> {
+    unsafe fn store(
+        &self,
+        stream: StreamHandle,
+        form: Form,
+        stores: &[Store],
+        taken: &mut usize,
+    ) -> Result<()> {
         let stream = Self::raw(stream);
         for store in stores {
             match form.width {
@@ -202,14 +246,16 @@ impl Calls for Hip {
                     // SAFETY: the stream is live and the address a word that stays, says the caller.
                     let status = unsafe { write(stream, pointer(store.address), store.value, 0) };
                     self.check("hipStreamWriteValue64", status)?;
+                    *taken += 1;
                 }
                 Width::Halves => {
                     let write = self.entry.hipStreamWriteValue32;
                     let write = write.expect("the form was offered for it");
-                    for (address, value) in halves(*store) {
+                    for (half, (address, value)) in halves(*store).into_iter().enumerate() {
                         // SAFETY: as above.
                         let status = unsafe { write(stream, pointer(address), value, 0) };
                         self.check("hipStreamWriteValue32", status)?;
+                        *taken += usize::from(half == 0);
                     }
                 }
             }

@@ -7,7 +7,47 @@
 //! # Sources
 //!
 //! The HIP runtime API's pages "Stream Memory Operations", "Stream Management", "Event Management", "Memory
-//! Management" and "Graph Management", and `hip_runtime_api.h` of 5.7.
+//! Management" and "Graph Management", `hip_runtime_api.h` of 5.7, and the source of AMD's runtime
+//! (`hipamd/src`) of ROCm 5.6 to 7.1.
+//!
+//! # Faults
+//!
+//! What a program sees of a kernel that faults depends on the version:
+//!
+//! | ROCm | a GPU memory fault |
+//! |---|---|
+//! | 5.x, 6.x | ends the process: the runtime's fault handler calls `abort()`. No wait ends, no error arrives, no destructor runs. What must survive belongs into another process. |
+//! | 7.x with `HIP_SKIP_ABORT_ON_GPU_ERROR` (on by default where it is known) | every call answers the error. Each wait ends with it, once; leased buffers are leaked and counted; the device stays unusable for the process. |
+//!
+//! After such an error a program closes its device, which leaks and counts what cannot be freed, and goes on
+//! in a new process; [`device`](Driver::device) opens the device anew, which works only if the runtime does.
+//! The status 709 (`hipErrorContextIsDestroyed`) is no fault here: it is what the runtime answers to a stream
+//! that is not in its table. A stream that was destroyed, or is one of another copy of the runtime, answers
+//! it until 6.x; 7.x follows the handle as a pointer, and crashes.
+//!
+//! # One runtime
+//!
+//! A runtime that is already in the process is the one that is used, whatever else is installed: streams of
+//! one copy mean nothing to another. [`library`](Driver::library) tells the name.
+//!
+//! # Default streams
+//!
+//! [`query`](crate::DeviceStream::query) of the null stream has the runtime queue a marker behind the work of
+//! all blocking streams, each time. While a mark of the stream is pending its event answers instead, which
+//! queues nothing; so a wait for a mark (`spin`, `flag`, or any plan at a ticket) costs no markers, and a
+//! `poll` of everything queued costs one for each look.
+//!
+//! # The last error
+//!
+//! Until 6.x every call of the runtime writes the thread's last error, success included: a task that polls
+//! between a program's launch and its `hipGetLastError` hides the launch's error. Check the status of the
+//! launch itself. From 7.x on only failures are written; one that a call of this backend leaves is forgotten
+//! again where the thread had none before.
+//!
+//! # Resets
+//!
+//! While a device is open nobody resets it (`hipDeviceReset`): the runtime frees the memory of its lines under
+//! those who look at them, and nothing tells this backend.
 //!
 //! # Memory
 //!
@@ -24,6 +64,15 @@
 //! As in the backend for CUDA: calls are made in the thread's relaxed mode, a captured stream is
 //! pending, what would be recorded is refused, and a forked child gets
 //! [`Forked`](crate::ErrorCode::Forked).
+//!
+//! Until ROCm 7.1 a status call of an event breaks a capture of the stream that the event was last recorded
+//! on. So the status of a mark is not asked while its stream is captured: the mark is pending, and a blocking
+//! wait for it is refused with [`Captured`](crate::ErrorCode::Captured). Waits go on when the capture has ended.
+//! Where the word of a mark is there and the capture goes on for 5 s more, the wait ends with that error, since
+//! its thread may be the one that would end the capture; it can be waited for again.
+//!
+//! The same events read a stream that was destroyed. So a stream that the program lends by its raw handle hands
+//! its last mark over to a stream of this crate's when the last of it is dropped, by two calls.
 
 mod interface;
 mod sys;

@@ -7,16 +7,21 @@ use super::super::mapped::{Handle, Names, entry_points};
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
 /// The numbers of `hipError_t` that say that the device or the runtime can do no more work.
-pub(super) const STICKY: [i64; 8] = [
+///
+/// Not 709 (`hipErrorContextIsDestroyed`): that is what nearly every entry point answers to a stream that is
+/// not in this runtime's table.
+pub(super) const STICKY: [i64; 7] = [
     4,   // hipErrorDeinitialized
     214, // hipErrorECCNotCorrectable
     700, // hipErrorIllegalAddress
     702, // hipErrorLaunchTimeOut
-    709, // hipErrorContextIsDestroyed
     710, // hipErrorAssert
     719, // hipErrorLaunchFailure
     999, // hipErrorUnknown
 ];
+
+/// `hipErrorContextIsDestroyed`.
+pub(super) const CONTEXT_IS_DESTROYED: i64 = 709;
 
 /// `hipDeviceAttributeCanUseStreamWaitValue`, the fourteenth of AMD's own.
 pub(super) const CAN_USE_STREAM_WAIT_VALUE: c_int = 10_013;
@@ -30,7 +35,6 @@ pub(super) const HOST_MALLOC_COHERENT: c_uint = 0x4000_0000;
 
 /// The entry points that CUDA has alike, by their names here.
 pub(super) const NAMES: Names = Names {
-    settle: "hipDeviceSynchronize",
     exchange_capture_mode: "hipThreadExchangeStreamCaptureMode",
     host_allocate: "hipHostMalloc",
     host_device_pointer: "hipHostGetDevicePointer",
@@ -43,7 +47,7 @@ pub(super) const NAMES: Names = Names {
     stream_destroy: "hipStreamDestroy",
     stream_is_capturing: "hipStreamIsCapturing",
     stream_query: "hipStreamQuery",
-    stream_synchronize: "hipStreamSynchronize",
+    stream_wait_event: "hipStreamWaitEvent",
     event_create: "hipEventCreateWithFlags",
     event_destroy: "hipEventDestroy",
     event_record: "hipEventRecord",
@@ -70,6 +74,8 @@ entry_points! {
         fn hipMemsetAsync(*mut c_void, c_int, usize, Handle);
     }
     optional {
+        fn hipPeekAtLastError();
+        fn hipGetLastError();
         fn hipStreamGetDevice(Handle, *mut c_int);
         fn hipLaunchHostFunc(Handle, HostFn, *mut c_void);
         fn hipStreamWriteValue32(Handle, *mut c_void, u32, c_uint);

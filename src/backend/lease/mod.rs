@@ -59,6 +59,8 @@ pub use not_yet::{NotYet, NotYetReason};
 pub use pinned::PinnedBuffer;
 pub use readback::{Landed, Readback};
 pub use reclaim::Reclaim;
+#[cfg(any(feature = "cuda", feature = "hip"))]
+pub(in crate::backend) use reclaim::is_of_the_caller;
 pub use stats::{LeaseCounts, LeaseStats};
 
 use crate::core::port::DeviceStream;

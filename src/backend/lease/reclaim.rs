@@ -62,7 +62,7 @@ impl Reclaim {
 
     /// Drops what the device is done with as far as the word says so, and the status agrees. Without a
     /// status call where the word says that nothing is.
-    pub(super) fn sweep_reached(&self, stream: &dyn LeaseStream) {
+    pub(in crate::backend) fn sweep_reached(&self, stream: &dyn LeaseStream) {
         let line = (**stream.line()).as_ref();
         if !reached(line, stream.slot(), self.waiting.oldest()) {
             return;
@@ -209,7 +209,8 @@ impl Known {
     }
 }
 
-fn is_of_the_caller(code: ErrorCode) -> bool {
+/// Whether an error of a status concerns the caller, and says nothing about the device.
+pub(in crate::backend) fn is_of_the_caller(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::ForeignThread | ErrorCode::Captured | ErrorCode::Forked)
 }
 

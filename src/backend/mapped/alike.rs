@@ -16,13 +16,23 @@ pub type Handle = *mut c_void;
 pub const SUCCESS: i32 = 0;
 /// `CUDA_ERROR_INVALID_VALUE`, `hipErrorInvalidValue`.
 pub const INVALID_VALUE: i32 = 1;
+/// `CUDA_ERROR_OUT_OF_MEMORY`, `hipErrorOutOfMemory`.
+pub const OUT_OF_MEMORY: i32 = 2;
 /// `CUDA_ERROR_NOT_READY`, `hipErrorNotReady`: pending.
 pub const NOT_READY: i32 = 600;
 /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`, `hipErrorStreamCaptureImplicit`: the legacy stream, while a stream
 /// is captured that waits for it.
 pub const STREAM_CAPTURE_IMPLICIT: i32 = 906;
+/// The statuses that say that a capture is in the way: `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` (not
+/// permitted while a stream captures), `.._INVALIDATED`, `.._IMPLICIT` and `CUDA_ERROR_CAPTURED_EVENT`, and
+/// the same numbers of `hipError_t`. They say nothing about the device, and none of them stays.
+pub const CAPTURE_STATUSES: [i32; 4] = [900, 901, STREAM_CAPTURE_IMPLICIT, CAPTURED_EVENT];
+/// `CUDA_ERROR_CAPTURED_EVENT`, `hipErrorCapturedEvent`.
+pub const CAPTURED_EVENT: i32 = 907;
 /// `CU_STREAM_NON_BLOCKING`, `hipStreamNonBlocking`.
 pub const STREAM_NON_BLOCKING: c_uint = 0x1;
+/// `CU_EVENT_BLOCKING_SYNC`, `hipEventBlockingSync`: a blocking wait for the event sleeps.
+pub const EVENT_BLOCKING_SYNC: c_uint = 0x1;
 /// `CU_EVENT_DISABLE_TIMING`, `hipEventDisableTiming`.
 pub const EVENT_DISABLE_TIMING: c_uint = 0x2;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`, `hipStreamCaptureModeRelaxed`.
@@ -74,7 +84,6 @@ macro_rules! alike {
 }
 
 alike! {
-    fn settle();
     fn exchange_capture_mode(*mut c_int);
     fn host_allocate(*mut *mut c_void, usize, c_uint);
     fn host_device_pointer(*mut u64, *mut c_void, c_uint);
@@ -87,7 +96,7 @@ alike! {
     fn stream_destroy(Handle);
     fn stream_is_capturing(Handle, *mut c_int);
     fn stream_query(Handle);
-    fn stream_synchronize(Handle);
+    fn stream_wait_event(Handle, Handle, c_uint);
     fn event_create(*mut Handle, c_uint);
     fn event_destroy(Handle);
     fn event_record(Handle, Handle);

@@ -5,8 +5,8 @@
 //! memory here. What the vendors have [alike](super::alike) is provided; a backend answers the rest.
 
 use super::alike::{
-    Alike, CAPTURE_STATUS_NONE, EVENT_DISABLE_TIMING, Entry, Handle, NOT_READY,
-    STREAM_CAPTURE_IMPLICIT, STREAM_NON_BLOCKING, SUCCESS,
+    Alike, CAPTURE_STATUS_NONE, CAPTURE_STATUSES, CAPTURED_EVENT, EVENT_DISABLE_TIMING, Entry,
+    Handle, NOT_READY, OUT_OF_MEMORY, STREAM_CAPTURE_IMPLICIT, STREAM_NON_BLOCKING, SUCCESS,
 };
 use super::driver::Opened;
 use super::handle::{RawEvent, StreamHandle};
@@ -61,6 +61,17 @@ pub trait Calls: fmt::Debug + Send + Sync + Sized + 'static {
     /// What `leave` puts back.
     type Entered: Copy;
 
+    /// Whether an event reads the stream of its last record whenever it is asked about or waited for. Such
+    /// an event must not be touched after that stream was destroyed, nor, since that breaks the capture,
+    /// while the stream is captured.
+    const EVENTS_READ_STREAMS: bool;
+
+    /// Whether a status query of the default stream queues a marker.
+    const DEFAULT_QUERY_QUEUES: bool;
+
+    /// The flags of an event for which a blocking wait sleeps.
+    const SLEEPING_EVENT: c_uint;
+
     /// How page-locked memory is allocated: for all contexts, mapped for the device, and coherent.
     const MEMORY_FLAGS: c_uint;
 
@@ -108,10 +119,12 @@ pub trait Calls: fmt::Debug + Send + Sync + Sized + 'static {
         self.check(entry.name, status)
     }
 
-    /// Whether the status that an entry point returned says done, or pending.
+    /// Whether the status that an entry point returned says done, or pending. A status that a capture is in
+    /// the way is pending as well: it says nothing about the device.
     fn is_done<F>(&self, entry: &Entry<F>, status: i32) -> Result<bool> {
         match status {
             NOT_READY => Ok(false),
+            status if CAPTURE_STATUSES.contains(&status) => Ok(false),
             status => self.checked(entry, status).map(|()| true),
         }
     }
@@ -145,19 +158,35 @@ pub trait Calls: fmt::Debug + Send + Sync + Sized + 'static {
     /// The ways in which the device may be able to store a word, best first.
     fn forms(&self) -> Result<Forms>;
 
-    /// Waits until nothing is queued in the context. May take as long as its work.
-    fn settle(&self) -> Result<()> {
-        let entry = &self.alike().settle;
-        // SAFETY: the context is current.
-        self.checked(entry, unsafe { (entry.call)() })
+    /// A number that the current context has alone, and another one after a reset of the device; 0 where the
+    /// driver has no such number.
+    ///
+    /// # Errors
+    ///
+    /// The driver's status: that the context was destroyed.
+    fn identity(&self) -> Result<u64> {
+        Ok(0)
     }
+
+    /// The error of a context that is not the one that it was.
+    fn destroyed(&self) -> Error;
 
     /// Page-locked, coherent memory, mapped for the device; whole pages, contents unspecified.
     fn allocate(&self, bytes: usize) -> Result<Mapping> {
         let entry = &self.alike().host_allocate;
         let mut host = ptr::null_mut();
         // SAFETY: `host` outlives the call; the context is current.
-        self.checked(entry, unsafe { (entry.call)(&raw mut host, bytes, Self::MEMORY_FLAGS) })?;
+        let status = unsafe { (entry.call)(&raw mut host, bytes, Self::MEMORY_FLAGS) };
+        if status == OUT_OF_MEMORY {
+            // Nothing in the driver's name says that it is not the device's memory that is short.
+            let name = self.status_name(status).unwrap_or_default();
+            let what = alloc::format!(
+                "{name}: {bytes} bytes of page-locked host memory; the host or its container has a limit \
+                 (ulimit -l, the memory of the cgroup), not the device"
+            );
+            return Err(Error::status(entry.name, i64::from(status), &what));
+        }
+        self.checked(entry, status)?;
         // SAFETY: `host` is what was allocated, and mapped.
         let mapped = unsafe { self.device_address(host) };
         let mapped = mapped.and_then(|device| Mapping::new(host, device));
@@ -246,31 +275,42 @@ pub trait Calls: fmt::Debug + Send + Sync + Sized + 'static {
         self.is_done(entry, unsafe { (entry.call)(Self::raw(stream)) })
     }
 
-    /// Waits until everything queued is done.
+    /// Has what is queued on `stream` from now on wait for `event`, as it is recorded now.
     ///
     /// # Safety
     ///
-    /// As `context_of`.
-    unsafe fn synchronize_stream(&self, stream: StreamHandle) -> Result<()> {
-        let entry = &self.alike().stream_synchronize;
-        // SAFETY: the stream is live, says the caller.
-        self.checked(entry, unsafe { (entry.call)(Self::raw(stream)) })
+    /// As `context_of` and `destroy_event`; where events read their streams, that of the event's last
+    /// record is live too.
+    unsafe fn wait_event(&self, stream: StreamHandle, event: RawEvent) -> Result<()> {
+        let entry = &self.alike().stream_wait_event;
+        // SAFETY: both are live, says the caller; flags must be 0.
+        let status = unsafe { (entry.call)(Self::raw(stream), event.as_raw(), 0) };
+        self.checked(entry, status)
     }
 
-    /// Queues the stores, in order, each after all memory operations before it.
+    /// Queues the stores, in order, each after all memory operations before it. Adds to `taken` how many the
+    /// driver has taken, in whole or in part, before it refused one.
     ///
     /// # Safety
     ///
     /// As `context_of`; each address is a word of mapped memory of this driver that stays until
     /// the stores have landed, and is accessed by atomics only.
-    unsafe fn store(&self, stream: StreamHandle, form: Form, stores: &[Store]) -> Result<()>;
+    unsafe fn store(
+        &self,
+        stream: StreamHandle,
+        form: Form,
+        stores: &[Store],
+        taken: &mut usize,
+    ) -> Result<()>;
 
-    /// An event without timing.
-    fn create_event(&self) -> Result<RawEvent> {
+    /// An event without timing, or one for which a blocking wait sleeps: the latter costs the device an
+    /// interrupt at each record.
+    fn create_event(&self, sleeping: bool) -> Result<RawEvent> {
         let entry = &self.alike().event_create;
         let mut event = ptr::null_mut();
+        let flags = if sleeping { Self::SLEEPING_EVENT } else { EVENT_DISABLE_TIMING };
         // SAFETY: `event` outlives the call; the context is current.
-        let status = unsafe { (entry.call)(&raw mut event, EVENT_DISABLE_TIMING) };
+        let status = unsafe { (entry.call)(&raw mut event, flags) };
         self.checked(entry, status)?;
         RawEvent::from_raw(event).ok_or_else(|| Error::backend(entry.name, "a null event"))
     }
@@ -299,24 +339,48 @@ pub trait Calls: fmt::Debug + Send + Sync + Sized + 'static {
 
     /// Whether what was queued before the last record of `event` is done.
     ///
+    /// # Errors
+    ///
+    /// [`Captured`](ErrorCode::Captured) where the record itself was captured, by a capture that began
+    /// between the look for one and the record: it never runs.
+    ///
     /// # Safety
     ///
-    /// As `destroy_event`.
+    /// As `destroy_event`, and as `wait_event` of the event's stream.
     unsafe fn query_event(&self, event: RawEvent) -> Result<bool> {
         let entry = &self.alike().event_query;
         // SAFETY: the event is live, says the caller.
-        self.is_done(entry, unsafe { (entry.call)(event.as_raw()) })
+        let status = unsafe { (entry.call)(event.as_raw()) };
+        if status == CAPTURED_EVENT && !Self::EVENTS_READ_STREAMS {
+            // SAFETY: as above.
+            let again = unsafe { (entry.call)(event.as_raw()) };
+            if again == CAPTURED_EVENT {
+                return Err(Error::new(ErrorCode::Captured, [entry.name]));
+            }
+            return self.is_done(entry, again);
+        }
+        self.is_done(entry, status)
     }
 
-    /// Waits until what was queued before the last record of `event` is done.
+    /// Waits until what was queued before the last record of `event` is done. Returns `false` if the driver
+    /// came back before that.
+    ///
+    /// # Errors
+    ///
+    /// [`Captured`](ErrorCode::Captured) where a capture is in the way, and the driver's status.
     ///
     /// # Safety
     ///
-    /// As `destroy_event`.
-    unsafe fn synchronize_event(&self, event: RawEvent) -> Result<()> {
+    /// As `query_event`.
+    unsafe fn synchronize_event(&self, event: RawEvent) -> Result<bool> {
         let entry = &self.alike().event_synchronize;
         // SAFETY: the event is live, says the caller.
-        self.checked(entry, unsafe { (entry.call)(event.as_raw()) })
+        match unsafe { (entry.call)(event.as_raw()) } {
+            status if CAPTURE_STATUSES.contains(&status) => {
+                Err(Error::new(ErrorCode::Captured, [entry.name]))
+            }
+            status => self.is_done(entry, status),
+        }
     }
 
     /// Queues a call of `function(data)` behind everything queued on `stream`.

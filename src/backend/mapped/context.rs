@@ -5,6 +5,9 @@
 //!                                                  --again, and nothing held--> released, forgotten
 //! ```
 //!
+//! A close waits for what this library has queued, by its own events ([`retired`](super::retired)): a wait for
+//! the whole context would break the captures of everybody in it.
+//!
 //! Who makes something is [inside](super::gate) meanwhile, and so is who closes. Behind the release no call
 //! is made in the context: nothing is left that makes one, and nobody comes in.
 //!
@@ -24,6 +27,7 @@ use super::memory::MemoryPool;
 use super::page::Pages;
 use super::pinned::PinnedPool;
 use super::probe;
+use super::retired::Retired;
 use super::store::Form;
 use super::stream::StreamCore;
 use crate::backend::lease::{LeaseCounts, LeaseStream};
@@ -80,7 +84,11 @@ pub(super) struct Context<A: Interface> {
     streams: Mutex<HashMap<u64, Weak<StreamCore<A>>>>,
     next_stream: AtomicU64,
     /// Streams of our own whose program has dropped them.
-    idle: Mutex<Vec<StreamHandle>>,
+    pub(super) idle: Mutex<Vec<StreamHandle>>,
+    /// Streams of our own on which nothing runs but waits for events: see [`asleep`](super::asleep).
+    pub(super) side_streams: Mutex<Vec<StreamHandle>>,
+    /// What dropped streams of the program's have left.
+    pub(super) retired: Mutex<Vec<Retired>>,
     /// Streams whose program has dropped them while buffers were leased on them, or while nothing but their
     /// status could tell when their slots are free.
     orphans: Mutex<Vec<Arc<StreamCore<A>>>>,
@@ -131,6 +139,8 @@ impl<A: Interface> Context<A> {
             streams: Mutex::new(HashMap::new()),
             next_stream: AtomicU64::new(0),
             idle: Mutex::new(Vec::new()),
+            side_streams: Mutex::default(),
+            retired: Mutex::default(),
             orphans: Mutex::new(Vec::new()),
             ownership,
             gate: Gate::default(),
@@ -145,7 +155,10 @@ impl<A: Interface> Context<A> {
             home,
         };
         match probe::find_form(&opened) {
-            Ok(found) => (opened.form, opened.refused) = (found.form, found.refused),
+            Ok(found) => {
+                (opened.form, opened.refused) = (found.form, found.refused);
+                opened.flush_marks |= found.is_batched;
+            }
             Err(error) => {
                 // What cannot be freed now stays, and with it the reference to the context.
                 let report = opened.wind_down();
@@ -156,9 +169,13 @@ impl<A: Interface> Context<A> {
         Ok(Arc::new(opened))
     }
 
-    /// Whether it can be handed out as `context`.
+    /// Whether it can be handed out as `context`: it has no fault that stays, such as that the context of
+    /// this handle was reset and another one has the handle now.
     pub(super) fn is_open_over(&self, context: A::Context) -> bool {
-        self.home.context == context && !self.is_closing() && !self.home.is_forked()
+        self.home.context == context
+            && !self.is_closing()
+            && !self.home.is_forked()
+            && self.home.is_the_same()
     }
 
     pub(super) fn is_closing(&self) -> bool {
@@ -202,7 +219,7 @@ impl<A: Interface> Context<A> {
 
     /// A stream of our own: one that was dropped and is done, or a new one.
     pub(super) fn take_stream(&self) -> Result<StreamHandle> {
-        self.sweep_orphans(ORPHAN_LOOKS);
+        self.sweep_dropped(false);
         self.home.within("make a stream", |api| {
             for _ in 0..REUSE_LOOKS {
                 let Some(idle) = lock(&self.idle).pop() else { break };
@@ -228,21 +245,34 @@ impl<A: Interface> Context<A> {
 
     /// The program has dropped its handle of `stream`, which stays while it is asked about buffers or marks.
     pub(super) fn part_with(&self, stream: &Arc<StreamCore<A>>) {
-        if !self.home.is_forked() && !is_over(stream) {
+        // A borrowed stream may be destroyed once the last of it is dropped: its end leaves nothing that
+        // names it.
+        if !self.home.is_forked() && stream.is_kept() && !is_over(stream) {
             lock(&self.orphans).push(stream.clone());
         }
     }
 
+    /// Reclaims what it can of some streams that were dropped; where `by_word`, of those whose words are
+    /// there, so that no status is asked in vain.
+    pub(super) fn sweep_dropped(&self, by_word: bool) {
+        self.sweep_orphans(ORPHAN_LOOKS, by_word);
+        self.sweep_retired(ORPHAN_LOOKS, by_word);
+    }
+
     /// Reclaims what buffers and slots it can of `looks` streams that were dropped, and lets go of those
     /// without any left.
-    fn sweep_orphans(&self, looks: usize) {
+    fn sweep_orphans(&self, looks: usize, by_word: bool) {
         let looked = {
             let mut orphans = lock(&self.orphans);
             let looks = looks.min(orphans.len());
             orphans.drain(..looks).collect::<Vec<_>>()
         };
         for orphan in looked {
-            orphan.sweep();
+            if by_word {
+                orphan.sweep_reached();
+            } else {
+                orphan.sweep();
+            }
             orphan.ask_if_it_must_be();
             if !is_over(&orphan) {
                 lock(&self.orphans).push(orphan);
@@ -261,7 +291,7 @@ impl<A: Interface> Context<A> {
         lock(&self.streams).remove(&id);
     }
 
-    fn live_streams(&self) -> Vec<Arc<StreamCore<A>>> {
+    pub(super) fn live_streams(&self) -> Vec<Arc<StreamCore<A>>> {
         // None is dropped under the lock, which its destructor takes.
         lock(&self.streams).values().filter_map(Weak::upgrade).collect()
     }
@@ -302,11 +332,12 @@ impl<A: Interface> Context<A> {
         for stream in self.live_streams() {
             stream.pass_lock();
         }
-        if let Err(error) = self.home.within("close", |api| api.settle()) {
+        if let Err(error) = self.settle() {
             return Ok(self.leak_all(error));
         }
         self.not_settled.store(0, Ordering::Relaxed);
-        self.sweep_orphans(usize::MAX);
+        self.sweep_orphans(usize::MAX, false);
+        self.sweep_retired(usize::MAX, false);
         // What the slots' numbers were waiting for has landed; the pool lets go of its lines.
         lock(&self.slots).let_go();
         lock(&self.spare_lines).clear();
@@ -322,7 +353,9 @@ impl<A: Interface> Context<A> {
         let streams = self.live_streams().len();
         if streams == 0 {
             self.events.destroy_free(&self.home);
-            for stream in core::mem::take(&mut *lock(&self.idle)) {
+            let side = core::mem::take(&mut *lock(&self.side_streams));
+            let idle = core::mem::take(&mut *lock(&self.idle));
+            for stream in idle.into_iter().chain(side) {
                 // SAFETY: from `create_stream`; taken out of the list; nothing of it is left.
                 let result = self.home.within("close", |api| unsafe { api.destroy_stream(stream) });
                 self.count_failure(result);
@@ -359,11 +392,13 @@ impl<A: Interface> Context<A> {
         let is_over = self.live_streams().is_empty()
             && self.held() == 0
             && self.leaked() == 0
-            && lock(&self.idle).is_empty();
+            && lock(&self.idle).is_empty()
+            && lock(&self.side_streams).is_empty()
+            && lock(&self.retired).is_empty();
         if is_over && self.ownership == Ownership::Retained {
             // SAFETY: the reference is ours, given back once, since the gate stays shut; nothing of the
             // context is left.
-            let result = unsafe { self.home.driver.api.release(self.home.context) };
+            let result = unsafe { self.home.release() };
             self.count_failure(result);
         }
         if is_over {
@@ -387,6 +422,9 @@ impl<A: Interface> Context<A> {
         if self.home.is_forked() {
             // The locks may be held by threads that this process does not have.
             return DeviceStats::default();
+        }
+        if !self.is_closing() {
+            self.sweep_dropped(true);
         }
         DeviceStats {
             slots: lock(&self.slots).stats(),

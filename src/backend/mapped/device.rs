@@ -24,6 +24,17 @@ use core::fmt;
 ///
 /// Dropping the last handle and the last stream frees nothing and waits for nothing: what the
 /// context holds stays for the next one who opens it. Only [`close`](Self::close) frees.
+///
+/// # While it is open
+///
+/// Nobody resets the device (`cudaDeviceReset`, `cuDevicePrimaryCtxReset`, `hipDeviceReset`): a reset unmaps the
+/// memory of its lines, whose words are looked at by safe code. That takes unsafe code elsewhere, whose
+/// obligation this is.
+///
+/// # Faults
+///
+/// A status that stays is the answer of everything made from this device from then on. Opening the device again
+/// makes a new one, without a close of this one.
 pub struct Device<A: Interface> {
     pub(super) context: Arc<Context<A>>,
 }
@@ -143,11 +154,12 @@ impl<A: Interface> Device<A> {
     /// # Safety
     ///
     /// `handle` names a live stream from now until the returned stream, its ports and its leases
-    /// are dropped.
+    /// are dropped. A HIP runtime of 7.x follows a handle that names none, and crashes.
     ///
     /// # Errors
     ///
-    /// As [`stream_of`](Self::stream_of).
+    /// As [`stream_of`](Self::stream_of); a stream of a green context is refused as well, by
+    /// [`Unsupported`](ErrorCode::Unsupported) where its driver does not tell its context.
     pub unsafe fn stream_from_raw(
         &self,
         handle: StreamHandle,
@@ -168,6 +180,7 @@ impl<A: Interface> Device<A> {
     ) -> Result<Stream<A>> {
         let call = "stream";
         let _inside = self.enter(call)?;
+        self.context.sweep_dropped(false);
         let home = &self.context.home;
         // SAFETY: the handle is live, by this function's contract.
         let context = home.within(call, |api| unsafe { api.context_of(handle) })?;
@@ -237,6 +250,7 @@ impl<A: Interface> Device<A> {
     /// As [`stream`](Self::stream).
     pub fn pinned(&self, bytes: usize) -> Result<PinnedBuffer<A>> {
         let _inside = self.enter("pinned")?;
+        self.context.sweep_dropped(true);
         PinnedBuffer::allocate(self.context.clone(), bytes)
     }
 
@@ -247,6 +261,7 @@ impl<A: Interface> Device<A> {
     /// As [`stream`](Self::stream).
     pub fn memory(&self, bytes: usize) -> Result<DeviceMemory<A>> {
         let _inside = self.enter("memory")?;
+        self.context.sweep_dropped(true);
         DeviceMemory::allocate(self.context.clone(), bytes)
     }
 
@@ -270,16 +285,23 @@ impl<A: Interface> Device<A> {
         &self.context.refused
     }
 
-    /// What the device holds. Costs some locks. In a forked child all is 0.
+    /// What the device holds. Costs some locks, and a status query for each of a few dropped streams whose
+    /// words say that their buffers can come back. In a forked child all is 0.
     #[must_use]
     pub fn stats(&self) -> DeviceStats {
         self.context.stats()
     }
 
-    /// Closes the context: nothing more can be queued by it, what is queued is awaited, and what
-    /// nobody holds any more is freed. May take as long as the work of the whole context, the
-    /// program's own included. Where something is still held it can be called again later; once the
-    /// context was released, it does nothing.
+    /// Closes the context: nothing more can be queued by it, what was queued by it is awaited, and what
+    /// nobody holds any more is freed. May take as long as the work in front of the last mark of each of its
+    /// streams, and no call concerns other streams: a capture elsewhere stays whole. If something is still
+    /// held it can be called again later; once the context was released, it does nothing.
+    ///
+    /// What the program has queued past this crate is not waited for. Its work on a buffer of this device's
+    /// must be behind a mark ([`DeviceMemory::used_by`], a lease) before the buffer is dropped.
+    ///
+    /// On HIP a stream that is being captured and has marks that are not known to be done cannot be waited
+    /// for: [`unsettled`](CloseReport::unsettled) then says [`Captured`](ErrorCode::Captured).
     ///
     /// # Errors
     ///

@@ -11,6 +11,7 @@ use super::library::Library;
 use super::lock;
 use crate::core::error::Result;
 use crate::core::line::CompletionLine;
+use crate::exit;
 use crate::fork::{Birth, FirstBirth};
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
@@ -124,12 +125,14 @@ impl<A: Interface> Driver<A> {
         if let Some(known) = known {
             if ownership == Ownership::Retained {
                 // SAFETY: the reference is the caller's, who gave it up; the known context has its own.
-                known.count_failure(unsafe { shared.api.release(context) });
+                known.count_failure(unsafe { known.home.release() });
             }
             return Ok(Device::new(known));
         }
         // SAFETY: passed on.
         let opened = unsafe { Context::open(shared.clone(), context, ownership, flush_marks) }?;
+        // Again, as the driver may have registered handlers for what the context needs.
+        exit::register();
         contexts.push(opened.clone());
         Ok(Device::new(opened))
     }
@@ -161,6 +164,7 @@ impl<A: Interface> Opened<A> {
             return Ok(driver.clone());
         }
         let driver = Driver::new(open()?);
+        exit::register();
         drivers.push((names[0].to_os_string(), driver.clone()));
         Ok(driver)
     }

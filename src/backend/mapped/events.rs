@@ -4,6 +4,10 @@
 //! the point that it stands for. It may also be given back while another thread asks about it or waits
 //! for it, who would then wait for a point of somebody else's: such an event is not taken before that
 //! thread has let go of it. Events are destroyed when the context is closed, and only where nobody asks.
+//!
+//! There are two kinds. Marks take plain events, which cost the device nothing. A blocking wait for a plain
+//! event spins, so one that is to sleep takes a sleeping event, records it at the point it waits for, and
+//! gives it back.
 
 use super::calls::Interface;
 use super::handle::RawEvent;
@@ -22,31 +26,44 @@ pub(super) type Event = Arc<RawEvent>;
 
 #[derive(Default)]
 pub(super) struct Events {
-    free: Mutex<Vec<Event>>,
+    plain: Mutex<Vec<Event>>,
+    sleeping: Mutex<Vec<Event>>,
     made: AtomicUsize,
 }
 
 impl Events {
     /// An event that no mark waits for and nobody asks about, within the context.
     pub(super) fn take<A: Interface>(&self, api: &A) -> Result<Event> {
-        if let Some(event) = self.take_free() {
+        self.take_of(&self.plain, api, false)
+    }
+
+    /// An event for which a blocking wait sleeps, and which nobody else has.
+    pub(super) fn take_sleeping<A: Interface>(&self, api: &A) -> Result<Event> {
+        self.take_of(&self.sleeping, api, true)
+    }
+
+    fn take_of<A: Interface>(
+        &self,
+        pool: &Mutex<Vec<Event>>,
+        api: &A,
+        sleeping: bool,
+    ) -> Result<Event> {
+        if let Some(event) = take_free(pool) {
             return Ok(event);
         }
-        let event = api.create_event()?;
+        let event = api.create_event(sleeping)?;
         self.made.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(event))
     }
 
-    fn take_free(&self) -> Option<Event> {
-        let mut free = lock(&self.free);
-        let last = free.len();
-        // Nobody can come to hold an event that is in the pool alone.
-        let at = (last.saturating_sub(LOOKS)..last).rev().find(|at| is_alone(&mut free[*at]))?;
-        Some(free.swap_remove(at))
+    /// Takes plain events back.
+    pub(super) fn give_back(&self, events: impl IntoIterator<Item = Event>) {
+        lock(&self.plain).extend(events);
     }
 
-    pub(super) fn give_back(&self, events: impl IntoIterator<Item = Event>) {
-        lock(&self.free).extend(events);
+    /// Takes a sleeping event back.
+    pub(super) fn give_sleeping_back(&self, event: Event) {
+        lock(&self.sleeping).push(event);
     }
 
     /// How many there are, in use or not.
@@ -56,7 +73,10 @@ impl Events {
 
     /// Destroys the free ones that nobody asks about.
     pub(super) fn destroy_free<A: Interface>(&self, home: &Home<A>) {
-        let mut free = core::mem::take(&mut *lock(&self.free));
+        let sleeping = core::mem::take(&mut *lock(&self.sleeping));
+        let mut free = core::mem::take(&mut *lock(&self.plain));
+        // Nobody asks about the sleeping ones in the pool, and nobody will.
+        free.extend(sleeping);
         let mut asked = Vec::new();
         for at in (0..free.len()).rev() {
             if !is_alone(&mut free[at]) {
@@ -72,6 +92,14 @@ impl Events {
             home.counted(result);
         }
     }
+}
+
+fn take_free(pool: &Mutex<Vec<Event>>) -> Option<Event> {
+    let mut free = lock(pool);
+    let last = free.len();
+    // Nobody can come to hold an event that is in the pool alone.
+    let at = (last.saturating_sub(LOOKS)..last).rev().find(|at| is_alone(&mut free[*at]))?;
+    Some(free.swap_remove(at))
 }
 
 /// Whether nobody else holds `event`: an acquire of what others did with it before.

@@ -4,6 +4,7 @@ use super::calls::Interface;
 use super::driver::Shared;
 use crate::core::error::Error;
 use crate::core::error::Result;
+use crate::exit;
 use crate::fork::Birth;
 use alloc::sync::Arc;
 use core::fmt;
@@ -14,6 +15,8 @@ use std::sync::OnceLock;
 pub(super) struct Home<A: Interface> {
     pub(super) driver: Arc<Shared<A>>,
     pub(super) context: A::Context,
+    /// What tells the context from a later one with the same handle, where the driver has such a thing.
+    identity: OnceLock<u64>,
     birth: Birth,
     /// The first status that stays for ever.
     fault: OnceLock<Error>,
@@ -26,6 +29,7 @@ impl<A: Interface> Home<A> {
         Home {
             driver,
             context,
+            identity: OnceLock::new(),
             birth: Birth::here(),
             fault: OnceLock::new(),
             teardown_failures: AtomicUsize::new(0),
@@ -53,14 +57,42 @@ impl<A: Interface> Home<A> {
         self.birth.check(call)
     }
 
-    /// Runs `calls` with this context current and allowed beside captures, and puts both back.
+    /// Runs `calls` with this context current and allowed beside captures, and puts both back. Refused in a
+    /// forked child, and while the process is exiting.
     pub(super) fn within<T>(&self, call: &str, calls: impl FnOnce(&A) -> Result<T>) -> Result<T> {
-        self.birth.check(call)?;
+        let _calling = exit::calling(self.birth, call)?;
         let entered = self.note(self.driver.api.enter(self.context))?;
         let inside = Inside { home: self, entered };
-        let result = calls(&self.driver.api);
+        let result = self.check_identity().and_then(|()| calls(&self.driver.api));
         drop(inside);
         self.note(result)
+    }
+
+    /// Whether the context of the handle is still the one that it was, and works: one driver call, where the
+    /// driver can tell.
+    pub(super) fn is_the_same(&self) -> bool {
+        // An error that does not stay says nothing.
+        let _ = self.within("device", |_| Ok(()));
+        self.fault().is_none()
+    }
+
+    /// Refuses what is no more: a reset of the device by another library ends the context, and a later
+    /// reference revives its handle, behind which no stream, event or memory of ours is any more.
+    fn check_identity(&self) -> Result<()> {
+        let api = &self.driver.api;
+        let now = api.identity()?;
+        if *self.identity.get_or_init(|| now) == now { Ok(()) } else { Err(api.destroyed()) }
+    }
+
+    /// Gives a reference to the context back, which need not be current.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the reference.
+    pub(super) unsafe fn release(&self) -> Result<()> {
+        let _calling = exit::calling(self.birth, "release")?;
+        // SAFETY: passed on.
+        unsafe { self.driver.api.release(self.context) }
     }
 
     /// Remembers a status that stays.

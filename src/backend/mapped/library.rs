@@ -15,7 +15,8 @@ pub struct Library {
 }
 
 impl Library {
-    /// The first of `names` that can be opened.
+    /// The first of `names` that this process has open already, else the first that can be opened: a second
+    /// copy of a runtime beside the program's own would know none of its streams.
     ///
     /// # Errors
     ///
@@ -25,19 +26,28 @@ impl Library {
     ///
     /// The libraries of these names are sound to initialise in this process.
     pub(in crate::backend) unsafe fn open(names: &[&OsStr]) -> Result<Self> {
+        let of = |library, name: &OsStr| Library {
+            library: core::mem::ManuallyDrop::new(library),
+            name: name.to_string_lossy().into_owned(),
+        };
+        if let Some((library, name)) = names.iter().find_map(|name| Some((opened(name)?, name))) {
+            return Ok(of(library, name));
+        }
         let mut refused: Vec<String> = Vec::new();
         for name in names {
             // SAFETY: passed on.
             match unsafe { libloading::Library::new(name) } {
-                Ok(library) => {
-                    let name = name.to_string_lossy().into_owned();
-                    return Ok(Library { library: core::mem::ManuallyDrop::new(library), name });
-                }
+                Ok(library) => return Ok(of(library, name)),
                 Err(error) => refused.push(error.to_string()),
             }
         }
         let names: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
         Err(Error::new(ErrorCode::LibraryMissing, [names.join(", "), refused.join("; ")]))
+    }
+
+    /// The file that the library was found in, where the system tells.
+    pub(in crate::backend) fn place(&self) -> Option<String> {
+        place_of(&self.library)
     }
 
     /// The entry point `symbol`, if the library has it.
@@ -64,6 +74,49 @@ impl Library {
         unsafe { self.optional(symbol) }
             .ok_or_else(|| Error::new(ErrorCode::SymbolMissing, [self.name.as_str(), symbol]))
     }
+}
+
+/// The file of a library that is open: that of its first entry point, which each vendor calls `..Init`.
+#[cfg(unix)]
+fn place_of(library: &libloading::Library) -> Option<String> {
+    use core::ffi::{CStr, c_void};
+    // SAFETY: only its address is taken.
+    let entry = unsafe {
+        library
+            .get::<*const c_void>(b"cuInit\0")
+            .or_else(|_| library.get::<*const c_void>(b"hipInit\0"))
+            .ok()?
+    };
+    let mut found = core::mem::MaybeUninit::<libc::Dl_info>::uninit();
+    // SAFETY: the address is one of a library that stays open; `found` outlives the call.
+    if unsafe { libc::dladdr(*entry, found.as_mut_ptr()) } == 0 {
+        return None;
+    }
+    // SAFETY: on success the call has filled it.
+    let name = unsafe { found.assume_init() }.dli_fname;
+    // SAFETY: null, or a string that stays as long as the library.
+    (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
+}
+
+/// The file of a library that is open: this system is not asked.
+#[cfg(windows)]
+fn place_of(_library: &libloading::Library) -> Option<String> {
+    None
+}
+
+/// The library of this name that the process has open, however it came to be: no code of it runs here.
+#[cfg(unix)]
+fn opened(name: &OsStr) -> Option<libloading::Library> {
+    use libloading::os::unix;
+    // SAFETY: it is open, and initialised by who opened it; without that, nothing is opened.
+    let library = unsafe { unix::Library::open(Some(name), unix::RTLD_NOW | libc::RTLD_NOLOAD) };
+    library.ok().map(Into::into)
+}
+
+/// The library of this name that the process has open, however it came to be: no code of it runs here.
+#[cfg(windows)]
+fn opened(name: &OsStr) -> Option<libloading::Library> {
+    libloading::os::windows::Library::open_already_loaded(name).ok().map(Into::into)
 }
 
 /// A table of entry points that return a status, each by its own name, with its arguments in order.

@@ -9,9 +9,10 @@
 //!
 //! Nothing is freed under a store that may be on its way, and no destructor makes a driver call
 //! that can synchronise: what is dropped goes back to its context, and [`Device::close`] frees it
-//! once the context has settled. What cannot be freed then is counted.
+//! once what was queued is done. What cannot be freed then is counted.
 
 mod alike;
+mod asleep;
 mod calls;
 mod context;
 mod device;
@@ -28,10 +29,14 @@ mod page;
 mod pinned;
 mod pool;
 mod probe;
+mod retired;
 mod store;
 mod stream;
 
-pub(in crate::backend) use alike::{Alike, CAPTURE_MODE_RELAXED, Handle, INVALID_VALUE, Names};
+pub(in crate::backend) use alike::{
+    Alike, CAPTURE_MODE_RELAXED, EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, Handle, INVALID_VALUE,
+    Names,
+};
 pub use calls::Interface;
 pub(in crate::backend) use calls::{Calls, HostFunction};
 pub(in crate::backend) use context::Ownership;

@@ -12,6 +12,12 @@
 //! visible to the host as a whole ([`Width::Halves`](super::store::Width) tells of drivers that
 //! have the smaller operation only). The host reads it by an acquire load.
 
+mod captured;
+mod counts;
+mod retire;
+
+pub use counts::StreamCalls;
+
 use super::calls::Interface;
 use super::context::Context;
 use super::events::Event;
@@ -24,10 +30,12 @@ use crate::core::error::{Error, ErrorCode, Result};
 use crate::core::line::{SharedLine, Slot};
 use crate::core::pool::SlotLease;
 use crate::core::port::{DeviceStream, forward_stream};
+use crate::core::time::MonoNs;
 use alloc::{boxed::Box, collections::VecDeque, sync::Arc};
 use core::any::Any;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
+use counts::{CallCounter, count};
 use std::sync::Mutex;
 use std::thread::{self, ThreadId};
 
@@ -38,8 +46,10 @@ use std::thread::{self, ThreadId};
 ///
 /// # Dropping it
 ///
-/// Waits for nothing, and makes no driver call but a status query where leased buffers wait. Stores that are
-/// queued land in memory that stays. The slot goes back to the device's pool, where it drains; behind a fault
+/// Waits for nothing, and makes no driver call but a status query where leased buffers wait, and for a stream
+/// of the program's where marks are not known to be done; on HIP, such a mark is then handed over to a stream
+/// of this crate's by two more. Stores that are queued land in memory that stays. Buffers that wait come back
+/// when the device makes its next stream or buffer, or is asked for its statistics. The slot goes back to the device's pool, where it drains; behind a fault
 /// or a failed store it is retired. Where the device stores no words, the status of its last mark is asked
 /// when the device makes its next streams, and the stream goes back once that is done.
 pub struct Stream<A: Interface> {
@@ -65,43 +75,13 @@ pub(super) struct StreamCore<A: Interface> {
     /// instructions only, unlike the queue's lock, under which the driver may keep a caller waiting.
     outstanding: Mutex<VecDeque<(u64, Event)>>,
     calls: CallCounter,
+    /// Since when, and when last, a look for a mark whose word is there found the stream captured.
+    captured: Mutex<Option<(MonoNs, MonoNs)>>,
     /// Whether the handle is ours, to be used again.
     is_own: bool,
     /// Keeps the stream that the handle names.
     owner: Option<Box<dyn Any + Send + Sync>>,
     pub(super) reclaim: Reclaim,
-}
-
-/// How often a driver was asked through one stream. Each is a few driver calls: the context and the capture
-/// mode are changed and put back around it.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct StreamCalls {
-    /// Status queries, of everything or of a mark that was not known to be done.
-    pub queries: u64,
-    /// Marks, each a batch of stores and an event.
-    pub marks: u64,
-    /// Blocking waits.
-    pub synchronizes: u64,
-}
-
-impl StreamCalls {
-    /// All of them.
-    #[must_use]
-    pub fn total(self) -> u64 {
-        self.queries + self.marks + self.synchronizes
-    }
-}
-
-/// Relaxed: a count orders nothing.
-#[derive(Default)]
-struct CallCounter {
-    queries: AtomicU64,
-    marks: AtomicU64,
-    synchronizes: AtomicU64,
-}
-
-fn count(calls: &AtomicU64) {
-    calls.fetch_add(1, Ordering::Relaxed);
 }
 
 /// The doorbell that a stream rings, and the device's address of its word there.
@@ -158,6 +138,7 @@ impl<A: Interface> StreamCore<A> {
             queue: Mutex::new(Queue { lease: Some(lease), landing: last }),
             outstanding: Mutex::default(),
             calls: CallCounter::default(),
+            captured: Mutex::default(),
             is_own: parts.is_own,
             owner: parts.owner,
             reclaim: Reclaim::new(context.leases.clone()),
@@ -206,8 +187,15 @@ impl<A: Interface> StreamCore<A> {
     fn queue_mark(&self, api: &A, queue: &mut Queue) -> Result<u64> {
         self.check_not_captured(api, "mark")?;
         let event = self.context.events.take(api)?;
-        let number = queue.lease.as_mut().expect("there while the core is").issue();
-        let queued = self.queue_store(api, number).and_then(|()| {
+        let lease = queue.lease.as_mut().expect("there while the core is");
+        let number = lease.last_issued().checked_add(1).expect("fewer than 2^64 numbers");
+        let mut taken = 0;
+        let stored = self.queue_store(api, number, &mut taken);
+        // A store that the driver has refused never lands: its number is the next one's, and the slot goes on.
+        if stored.is_ok() || taken > 0 {
+            lease.issue();
+        }
+        let queued = stored.and_then(|()| {
             queue.landing = number;
             // SAFETY: both handles are live, the stream's as in `check_not_captured`, the event's since it
             // is held here, and the pool destroys none that is.
@@ -239,7 +227,7 @@ impl<A: Interface> StreamCore<A> {
         self.context.events.give_back(outstanding.drain(..spoken_for).map(|(_, event)| event));
     }
 
-    fn queue_store(&self, api: &A, number: u64) -> Result<()> {
+    fn queue_store(&self, api: &A, number: u64, taken: &mut usize) -> Result<()> {
         let Some(form) = self.context.form else { return Ok(()) };
         let word = Store { address: self.word, value: number };
         let rung = self
@@ -251,7 +239,7 @@ impl<A: Interface> StreamCore<A> {
         // SAFETY: the handle is live. The word is of a line of this context, which stays until the
         // context has settled: pages are freed at its close alone, and there only where no stream
         // and no pool holds a line of theirs. The same holds for the doorbell's line.
-        unsafe { api.store(self.handle, form, stores) }
+        unsafe { api.store(self.handle, form, stores, taken) }
     }
 
     /// The status of `number` was seen to be done, and so that of every smaller one.
@@ -283,6 +271,16 @@ impl<A: Interface> StreamCore<A> {
             let asked = self.query_mark(self.issued.load(Ordering::Acquire));
             self.context.count_failure(asked);
         }
+    }
+
+    /// Whether the stream outlives its last handle: it is our own, or its owner is kept.
+    pub(super) fn is_kept(&self) -> bool {
+        self.is_own || self.owner.is_some()
+    }
+
+    /// Drops the waiting buffers whose words are there and whose status agrees.
+    pub(super) fn sweep_reached(&self) {
+        self.reclaim.sweep_reached(self);
     }
 
     /// What to ask about `number`.
@@ -322,6 +320,14 @@ impl<A: Interface> DeviceStream for StreamCore<A> {
         count(&self.calls.queries);
         self.check("query")?;
         let queued = self.issued.load(Ordering::Acquire);
+        if A::DEFAULT_QUERY_QUEUES && !matches!(self.handle, StreamHandle::Created(_)) {
+            // A pending mark answers for the stream, and its query queues nothing.
+            if let Point::Event { .. } = self.point_of(queued)? {
+                if !self.query_mark(queued)? {
+                    return Ok(false);
+                }
+            }
+        }
         let is_done = self.context.home.within("query", |api| {
             // SAFETY: the handle is live, as in `check_not_captured`.
             unsafe { Ok(!api.is_capturing(self.handle)? && api.query_stream(self.handle)?) }
@@ -338,8 +344,7 @@ impl<A: Interface> DeviceStream for StreamCore<A> {
         let queued = self.issued.load(Ordering::Acquire);
         self.context.home.within("synchronize", |api| {
             self.check_not_captured(api, "synchronize")?;
-            // SAFETY: the handle is live, as in `check_not_captured`.
-            unsafe { api.synchronize_stream(self.handle) }
+            self.context.sleep_behind(api, self.handle)
         })?;
         self.settle(queued);
         Ok(())
@@ -368,8 +373,7 @@ impl<A: Interface> DeviceStream for StreamCore<A> {
         count(&self.calls.queries);
         // No lock is held: a status call may take long.
         let home = &self.context.home;
-        // SAFETY: the event is live, as in `queue_mark`.
-        let is_done = home.within("query_mark", |api| unsafe { api.query_event(*event) })?;
+        let is_done = home.within("query_mark", |api| self.query_event(api, number, &event))?;
         drop(event);
         if is_done {
             self.settle(mark);
@@ -386,8 +390,16 @@ impl<A: Interface> DeviceStream for StreamCore<A> {
         };
         count(&self.calls.synchronizes);
         let home = &self.context.home;
-        // SAFETY: the event is live, as in `queue_mark`.
-        home.within("synchronize_mark", |api| unsafe { api.synchronize_event(*event) })?;
+        home.within("synchronize_mark", |api| {
+            if A::EVENTS_READ_STREAMS {
+                self.check("synchronize_mark")?;
+                self.check_not_captured(api, "synchronize_mark")?;
+            }
+            // SAFETY: the event is live, as in `queue_mark`, and so is its stream.
+            let is_done = unsafe { api.query_event(*event) }?;
+            // SAFETY: the same.
+            if is_done { Ok(()) } else { unsafe { self.context.sleep_until(api, &event) } }
+        })?;
         drop(event);
         self.settle(mark);
         Ok(())
@@ -402,12 +414,23 @@ impl<A: Interface> Drop for StreamCore<A> {
             core::mem::forget((queue.lease.take(), self.owner.take()));
             return;
         }
+        let mut lease = {
+            let queue = self.queue.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+            queue.lease.take()
+        };
+        let last = *self.issued.get_mut();
+        let is_faulted = self.context.home.fault().is_some();
+        let is_unlisted = lease.as_ref().is_some_and(|lease| lease.last_issued() > last);
+        let may_be_left = |this: &Self| is_unlisted || !matches!(this.query_mark(last), Ok(true));
+        if !self.is_own && !is_faulted && may_be_left(self) {
+            let retired = self.retire(&mut lease);
+            self.context.count_failure(retired);
+        }
         // Nobody can ask later. What is not known to be done now is leaked and counted.
         self.reclaim.finish(|number| self.query_mark(number));
         let outstanding = core::mem::take(&mut *lock(&self.outstanding));
         self.context.events.give_back(outstanding.into_iter().map(|(_, event)| event));
         let queue = self.queue.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let lease = queue.lease.take();
         if let Some(lease) = lease {
             let last = lease.last_issued();
             // Not taken by the driver, or passed by the status and not there.

@@ -23,7 +23,7 @@ use objc2::runtime::{NSObjectProtocol, ProtocolObject};
 use objc2::sel;
 use objc2_metal::{
     MTLBlitCommandEncoder, MTLBuffer, MTLCommandBuffer, MTLCommandBufferStatus, MTLCommandEncoder,
-    MTLCommandQueue, MTLSharedEvent,
+    MTLCommandQueue, MTLResource as _, MTLSharedEvent,
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -179,6 +179,8 @@ impl MetalStream {
     ///
     /// As [`commit`](Self::commit) and [`command_buffer`](Self::command_buffer); the buffer then waits
     /// for the mark behind what was committed, or is leaked and counted.
+    /// [`ForeignContext`](ErrorCode::ForeignContext) where one of the buffers is of another device, before
+    /// anything is committed.
     ///
     /// # Panics
     ///
@@ -194,6 +196,12 @@ impl MetalStream {
         assert!(range.len() % size_of::<T>() == 0, "the range is no whole number of elements");
         let count = range.len() / size_of::<T>();
         let to = into.raw();
+        let own = self.queue().device();
+        for buffer in [from, &*to] {
+            if !core::ptr::eq(&*buffer.device(), &*own) {
+                return Err(Error::new(ErrorCode::ForeignContext, ["read_back", "buffer"]));
+            }
+        }
         Readback::new(self.0.clone(), into, count, |_| {
             autoreleasepool(|_| {
                 let commands = self.command_buffer()?;
@@ -201,7 +209,7 @@ impl MetalStream {
                     commands.blitCommandEncoder().ok_or_else(|| nil("blitCommandEncoder"))?;
                 if !range.is_empty() {
                     // SAFETY: both ranges lie within their buffers: checked above and by
-                    // `Readback::new`. The command buffer keeps both. The target is in shared
+                    // `Readback::new`. Both are of the queue's device. The command buffer keeps both. The target is in shared
                     // storage and leased to this copy; the bytes of numbers have no other type.
                     unsafe {
                         blit.copyFromBuffer_sourceOffset_toBuffer_destinationOffset_size(

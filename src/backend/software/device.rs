@@ -62,7 +62,7 @@ pub(super) struct Shared {
     streams: Mutex<HashMap<u64, Weak<StreamCore>>>,
     next_id: AtomicU64,
     closing: AtomicBool,
-    lost: OnceLock<Fault>,
+    pub(super) lost: Arc<OnceLock<Fault>>,
     /// The calls of streams that are gone.
     calls: CallCounter,
     leases: Arc<LeaseCounts>,
@@ -112,7 +112,7 @@ impl SoftwareDeviceBuilder {
             streams: Mutex::new(HashMap::new()),
             next_id: AtomicU64::new(0),
             closing: AtomicBool::new(false),
-            lost: OnceLock::new(),
+            lost: Arc::default(),
             calls: CallCounter::default(),
             leases: Arc::default(),
             workers: Mutex::new(Vec::new()),
@@ -184,23 +184,30 @@ impl SoftwareDevice {
         let reclaim = Reclaim::new(shared.leases.clone());
         let core = StreamCore::new(id, shared.clone(), lease, bell, reclaim);
         lock(&shared.streams).insert(id, Arc::downgrade(&core));
-        if let Some(fault) = shared.lost.get() {
-            // Lost between the look above and the entry in the list.
-            core.fail(fault.clone());
-        }
         Ok(SoftwareStream::new(core, self.alive.clone()))
     }
 
     /// Loses the device: `fault` becomes the sticky status of every stream, at once and whatever is
-    /// running, and no stream can be made any more.
+    /// running, and no stream can be made any more. The first loss stays.
+    ///
+    /// What is done by then is not known to be done any more: from the first call that answers the
+    /// fault on, every call of every stream does, about work of before the loss too. Each lease keeps
+    /// its buffer, which is leaked and counted, since nothing says whether the device still writes it.
+    /// A stream that had a fault of its own keeps that one. What a program does then is in
+    /// `docs/recovery.md`.
+    ///
+    /// As work it is a [fault of the device](Fault::of_the_device).
     pub fn lose(&self, fault: Fault) {
-        if self.is_forked() {
-            return;
+        if !self.is_forked() {
+            self.shared.lose(fault);
         }
-        let fault = self.shared.lost.get_or_init(|| fault);
-        for stream in self.shared.live_streams() {
-            stream.fail(fault.clone());
-        }
+    }
+
+    /// What the device was lost by, so that a program can tell a fault of one stream from one of all.
+    /// None in a forked child.
+    #[must_use]
+    pub fn lost(&self) -> Option<Fault> {
+        if self.is_forked() { None } else { self.shared.lost.get().cloned() }
     }
 
     /// Closes the device and waits for its workers.
@@ -291,6 +298,15 @@ impl fmt::Debug for SoftwareDevice {
 impl Shared {
     pub(super) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
+    }
+
+    /// Called with no stream's lock held.
+    pub(super) fn lose(&self, fault: Fault) {
+        // From here on each stream answers it. What follows wakes blocked threads and held streams.
+        let fault = self.lost.get_or_init(|| fault);
+        for stream in self.live_streams() {
+            stream.fail(fault.clone());
+        }
     }
 
     fn begin_close(&self) {

@@ -10,11 +10,15 @@ use core::{fmt, mem};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// A status that a device can answer with: a number and its name.
+///
+/// It is of one stream, as that of a Metal command buffer, or [of the whole device](Self::of_the_device),
+/// as all that CUDA and HIP answer after a kernel went wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
     code: i32,
     name: String,
     stores_words: bool,
+    is_of_the_device: bool,
 }
 
 impl Fault {
@@ -27,7 +31,34 @@ impl Fault {
     /// marks behind it stay unwritten.
     #[must_use]
     pub fn new(code: i32, name: impl Into<String>) -> Self {
-        Fault { code, name: name.into(), stores_words: false }
+        Fault { code, name: name.into(), stores_words: false, is_of_the_device: false }
+    }
+
+    /// The same fault, of the whole device: where one stream comes to it as
+    /// [work](super::Work::fault), the device is [lost](super::SoftwareDevice::lose), as a CUDA context
+    /// is whose kernel read a wrong address.
+    ///
+    /// ```
+    /// use gpu_async_reactor::DeviceStream;
+    /// use gpu_async_reactor::backend::software::{Fault, SoftwareDevice, Work};
+    ///
+    /// let device = SoftwareDevice::new()?;
+    /// let (bad, good) = (device.stream()?, device.stream()?);
+    /// let before = good.mark()?;
+    /// good.synchronize_mark(before)?;
+    ///
+    /// let fault = Fault::new(700, "ILLEGAL_ADDRESS").of_the_device();
+    /// bad.queue(Work::new().fault(fault.clone()))?;
+    /// assert!(bad.synchronize().is_err());
+    /// assert!(good.query_mark(before).is_err(), "what was done is not known to be done any more");
+    /// assert!(device.stream().is_err());
+    /// assert_eq!(device.lost(), Some(fault));
+    /// # Ok::<(), gpu_async_reactor::Error>(())
+    /// ```
+    #[must_use]
+    pub fn of_the_device(mut self) -> Self {
+        self.is_of_the_device = true;
+        self
     }
 
     /// The same fault, after which the words of the marks that are queued behind it are stored all
@@ -53,6 +84,10 @@ impl Fault {
 
     pub(super) fn stores_words(&self) -> bool {
         self.stores_words
+    }
+
+    pub(super) fn is_of_the_device(&self) -> bool {
+        self.is_of_the_device
     }
 
     /// The error of `call`, which found this status: a [`Backend`](crate::ErrorCode::Backend) error
@@ -91,7 +126,7 @@ pub enum StoreFault {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum QueryFault {
-    /// It answers with this status, once; the stream goes on.
+    /// It answers with this status, once; the stream goes on, whatever the fault is of.
     Fail(Fault),
     /// It does not return before the hang is released, and then answers as usual: a driver call
     /// that is stuck.

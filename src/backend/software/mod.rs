@@ -6,6 +6,10 @@
 //! real device cannot be asked to: sticky [`Fault`]s, work that [`Hang`]s, stores that are lost,
 //! late or early ([`StoreFault`]), and status queries that fail or never answer ([`QueryFault`]).
 //!
+//! A fault is of one stream unless it says otherwise ([`Fault::of_the_device`]). A program that is to run
+//! on CUDA should be tested with faults of the device, since there every stream has them; what it
+//! does then is in `docs/recovery.md`.
+//!
 //! ```
 //! use gpu_async_reactor::backend::software::{SoftwareDevice, Work};
 //! use gpu_async_reactor::{DeviceStream, DurNs};

@@ -134,11 +134,11 @@ impl StreamCore {
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| StreamCore {
             id,
-            device,
             line: lease.line().clone(),
             slot: lease.slot(),
             bell,
-            status: Status::new(lease.last_issued()),
+            status: Status::new(lease.last_issued(), device.lost.clone()),
+            device,
             calls: CallCounter::default(),
             birth: Birth::here(),
             reclaim,

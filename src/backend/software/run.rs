@@ -89,6 +89,12 @@ impl StreamCore {
             Piece::Copy { from, range, to, at } => {
                 Step::Call(Box::new(move || from.copy(range, &to, at)))
             }
+            Piece::Fault(fault) if fault.is_of_the_device() => {
+                // Which locks the queue of each stream, this one too.
+                drop(queue);
+                self.device.lose(fault);
+                Step::Again
+            }
             Piece::Fault(fault) => {
                 self.status.set_fault(fault);
                 self.announce(&mut queue);

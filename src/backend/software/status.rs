@@ -5,6 +5,7 @@ use super::lock;
 use crate::core::error::{Error, Result};
 use crate::core::line::Slot;
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
@@ -72,12 +73,15 @@ pub(super) struct Status {
     /// The largest number whose mark is done.
     completed: AtomicU64,
     fault: OnceLock<Fault>,
+    /// That of the device, which all of its streams share, so that no stream's call succeeds after
+    /// another's has failed by it.
+    lost: Arc<OnceLock<Fault>>,
     query_faults: Mutex<VecDeque<QueryFault>>,
 }
 
 impl Status {
-    /// The status of a stream whose slot goes on from `issued`.
-    pub(super) fn new(issued: u64) -> Self {
+    /// The status of a stream whose slot goes on from `issued`, of a device that `lost` says the loss of.
+    pub(super) fn new(issued: u64, lost: Arc<OnceLock<Fault>>) -> Self {
         Status {
             trouble: AtomicU32::new(0),
             queued: AtomicU64::new(0),
@@ -85,6 +89,7 @@ impl Status {
             issued: AtomicU64::new(issued),
             completed: AtomicU64::new(issued),
             fault: OnceLock::new(),
+            lost,
             query_faults: Mutex::new(VecDeque::new()),
         }
     }
@@ -155,8 +160,9 @@ impl Status {
         self.trouble.fetch_or(FAULTED, Ordering::Release);
     }
 
+    /// The sticky fault: the stream's own before that of the device.
     pub(super) fn fault(&self) -> Option<&Fault> {
-        self.fault.get()
+        self.fault.get().or_else(|| self.lost.get())
     }
 
     /// The sticky fault, as the error of `call`.
@@ -172,7 +178,10 @@ impl Status {
 
     #[inline]
     fn look_for_trouble(&self, call: &str) -> Result<()> {
-        if self.trouble.load(Ordering::Acquire) == 0 { Ok(()) } else { self.meet_trouble(call) }
+        if self.trouble.load(Ordering::Acquire) == 0 && self.lost.get().is_none() {
+            return Ok(());
+        }
+        self.meet_trouble(call)
     }
 
     #[cold]

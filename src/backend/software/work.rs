@@ -80,7 +80,8 @@ impl Work {
     }
 
     /// Then faults: work behind it is discarded, and every call on the stream answers with this
-    /// status for ever.
+    /// status for ever; every call on the device, where the fault is
+    /// [of the device](Fault::of_the_device).
     pub fn fault(self, fault: Fault) -> Self {
         self.then(Piece::Fault(fault))
     }

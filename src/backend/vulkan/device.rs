@@ -159,7 +159,7 @@ impl VulkanDevice {
 
     fn make_stream(&self, call: &str, doorbell: Option<&Doorbell>) -> Result<VulkanStream> {
         let shared = &self.shared;
-        shared.gpu.ready(call)?;
+        let _calling = shared.gpu.ready(call)?;
         let bell = doorbell.map(|bell| shared.bell(call, bell)).transpose()?;
         let mut reclaimed = Reclaimed::default();
         let mut state = shared.open(call)?;
@@ -174,7 +174,7 @@ impl VulkanDevice {
     ///
     /// Those of the Vulkan calls, where a new page was needed.
     pub fn doorbell(&self) -> Result<Doorbell> {
-        self.shared.gpu.ready("doorbell")?;
+        let _calling = self.shared.gpu.ready("doorbell")?;
         let _state = self.shared.open("doorbell")?;
         Ok(Doorbell::over(self.shared.pages.line()?))
     }
@@ -186,7 +186,7 @@ impl VulkanDevice {
     /// Those of the Vulkan calls, and a [`Backend`](ErrorCode::Backend) error for more than any heap of memory
     /// has.
     pub fn buffer(&self, bytes: usize) -> Result<VulkanBuffer> {
-        self.shared.gpu.ready("buffer")?;
+        let _calling = self.shared.gpu.ready("buffer")?;
         let mut reclaimed = Reclaimed::default();
         let mut state = self.shared.open("buffer")?;
         self.shared.settle(&mut state, DRAIN_LOOKS, &mut reclaimed);
@@ -199,7 +199,7 @@ impl VulkanDevice {
     ///
     /// As [`buffer`](Self::buffer).
     pub fn pinned(&self, bytes: usize) -> Result<PinnedBuffer> {
-        self.shared.gpu.ready("pinned")?;
+        let _calling = self.shared.gpu.ready("pinned")?;
         let mut reclaimed = Reclaimed::default();
         let mut state = self.shared.open("pinned")?;
         self.shared.settle(&mut state, DRAIN_LOOKS, &mut reclaimed);

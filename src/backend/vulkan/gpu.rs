@@ -16,6 +16,7 @@ use super::clock::DeviceClock;
 use super::queue::VulkanQueue;
 use super::status;
 use crate::core::error::{Error, ErrorCode, Result};
+use crate::exit::{self, Calling};
 use crate::fork::Birth;
 use alloc::format;
 use alloc::string::String;
@@ -71,16 +72,19 @@ impl Gpu {
         };
         let name = name_of(&properties);
         let birth = Birth::here();
+        // The device is made: what its driver runs at the end of the process is registered before.
+        exit::register();
         let lost = OnceLock::new();
         Ok(Gpu { instance, physical, device, queue, memory, name, clock, birth, lost })
     }
 
-    /// Refuses `call` in a forked child, and on a lost device with the error of its loss.
+    /// Begins `call`, which is over where the result is dropped. Refused in a forked child, while the
+    /// process is exiting, and on a lost device with the error of its loss.
     #[inline]
-    pub(super) fn ready(&self, call: &str) -> Result<()> {
-        self.birth.check(call)?;
+    pub(super) fn ready(&self, call: &str) -> Result<Calling> {
+        let calling = exit::calling(self.birth, call)?;
         match self.lost.get() {
-            None => Ok(()),
+            None => Ok(calling),
             Some(error) => Err(error.clone()),
         }
     }

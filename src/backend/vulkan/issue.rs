@@ -163,7 +163,7 @@ impl StreamCore {
 
     /// What the semaphore has reached: one Vulkan call.
     fn completed(&self, call: &str) -> Result<u64> {
-        self.gpu().ready(call)?;
+        let _calling = self.gpu().ready(call)?;
         self.calls.queries.fetch_add(1, Ordering::Relaxed);
         let attempted = || self.attempted.load(Ordering::Acquire);
         // SAFETY: the semaphore is this stream's and of this device; it is destroyed after the stream only.
@@ -200,7 +200,7 @@ impl StreamCore {
     /// records is valid, and what it uses is among `batch.uses` or lives until the number is reached.
     pub(super) unsafe fn enqueue(&self, call: &'static str, batch: Batch<'_>) -> Result<u64> {
         let gpu = self.gpu();
-        gpu.ready(call)?;
+        let _calling = gpu.ready(call)?;
         let mut issuer = self.issuer();
         let issuer = issuer.as_mut().expect("the stream is not being dropped");
         let number = issuer.lease.last_issued() + 1;
@@ -347,7 +347,7 @@ impl StreamCore {
     /// Blocks until `number` is reached, `true`, or `timeout_ns` have passed.
     pub(super) fn wait_slice(&self, call: &str, number: u64, timeout_ns: u64) -> Result<bool> {
         let gpu = self.gpu();
-        gpu.ready(call)?;
+        let _calling = gpu.ready(call)?;
         self.calls.waits.fetch_add(1, Ordering::Relaxed);
         let (semaphores, values) = ([self.semaphore], [number]);
         let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
@@ -373,7 +373,7 @@ impl StreamCore {
     pub(super) fn timestamp(&self, number: u64) -> Result<Option<MonoNs>> {
         const CALL: &str = "vkGetQueryPoolResults";
         let gpu = self.gpu();
-        gpu.ready(CALL)?;
+        let _calling = gpu.ready(CALL)?;
         // Its lock keeps the query from being recorded anew meanwhile.
         let issuer = self.issuer();
         let Some(issuer) = issuer.as_ref() else { return Ok(None) };
@@ -458,13 +458,13 @@ impl DeviceStream for StreamCore {
     }
 
     fn query_mark(&self, number: u64) -> Result<bool> {
-        self.gpu().ready("query_mark")?;
+        let _calling = self.gpu().ready("query_mark")?;
         self.check_issued(number)?;
         Ok(self.completed("query_mark")? >= number)
     }
 
     fn synchronize_mark(&self, number: u64) -> Result<()> {
-        self.gpu().ready("synchronize_mark")?;
+        let _calling = self.gpu().ready("synchronize_mark")?;
         self.check_issued(number)?;
         self.wait("synchronize_mark", number)
     }

@@ -35,6 +35,11 @@
 //! A loader, which is opened at run time; a device of Vulkan 1.2 or later with `timelineSemaphore`, and
 //! memory that is host-visible and coherent, of which every device has some. No extension.
 //!
+//! # Faults
+//!
+//! The first call that reports `VK_ERROR_DEVICE_LOST` is the answer of every later one, which makes no call of
+//! the driver. What a program does then is in `docs/recovery.md`.
+//!
 //! # Cost
 //!
 //! A mark is five recorded commands, or seven with a doorbell, and one `vkQueueSubmit`; a warm stream

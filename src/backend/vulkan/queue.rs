@@ -14,7 +14,13 @@ use std::sync::{Mutex, PoisonError};
 ///
 /// Lent to [`VulkanDevice::from_raw`](super::VulkanDevice::from_raw) by a program that submits to the
 /// queue under a lock of its own.
-pub trait QueueLock: Send + Sync {
+///
+/// # Safety
+///
+/// [`locked`](Self::locked) runs what it is given while no other thread runs what it gave to a lock
+/// of the same queue, nor uses the queue in any other way: two submissions at once are undefined behaviour.
+/// A panic in it is allowed.
+pub unsafe trait QueueLock: Send + Sync {
     /// Runs `critical` once, on this thread, while nobody else uses the queue.
     ///
     /// It is called with a lock of the stream held, and never from within itself. `critical` makes
@@ -23,7 +29,8 @@ pub trait QueueLock: Send + Sync {
     fn locked(&self, critical: &mut dyn FnMut());
 }
 
-impl<T: Send> QueueLock for Mutex<T> {
+// SAFETY: the guard is held while it runs, and a poisoned mutex excludes as a whole one does.
+unsafe impl<T: Send> QueueLock for Mutex<T> {
     fn locked(&self, critical: &mut dyn FnMut()) {
         let _guard = self.lock().unwrap_or_else(PoisonError::into_inner);
         critical();

@@ -59,7 +59,7 @@ pub(super) struct Remains {
 impl Remains {
     /// Whether the device is done with all of it.
     pub(super) fn settled(&self, gpu: &Gpu) -> Result<bool> {
-        gpu.ready("settle")?;
+        let _calling = gpu.ready("settle")?;
         // SAFETY: the semaphore is one of this device and is destroyed by `reuse` alone, which takes
         // all of this.
         let value = unsafe { gpu.counter(self.semaphore, || self.last) }?;

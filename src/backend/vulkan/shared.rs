@@ -124,7 +124,7 @@ impl Shared {
         let idle = self
             .gpu
             .ready("close")
-            .and_then(|()| self.gpu.checked("vkQueueWaitIdle", self.gpu.queue.with(wait)));
+            .and_then(|_calling| self.gpu.checked("vkQueueWaitIdle", self.gpu.queue.with(wait)));
         let mut reclaimed = Reclaimed::default();
         let mut state = self.state();
         if let Err(error) = idle {
@@ -273,7 +273,7 @@ impl Shared {
     fn free(&self, state: &mut State) -> Result<usize> {
         // Before the list is looked at, see `leave`. One that was dropped meanwhile waits for another call.
         let streams = self.streams.load(Ordering::Acquire);
-        self.gpu.ready("close")?;
+        let _calling = self.gpu.ready("close")?;
         let settling = self.left().len();
         for commands in state.commands.drain(..) {
             // SAFETY: they are of dropped streams that are settled.

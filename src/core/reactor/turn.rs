@@ -258,8 +258,10 @@ impl<'l, C: Clock> Reactor<'l, C> {
 
     /// Wakes what ended a spin that began at `now`.
     fn fire_after_spin(&self, spun: Spun, now: MonoNs) -> bool {
-        let covers = spun == Spun::Reached || self.is_scan_due(self.seen_now().as_ref(), now);
-        if covers && !self.is_scanning() {
+        // The doorbell counts as seen only if a scan begins with it.
+        let begins = !self.is_scanning()
+            && (spun == Spun::Reached || self.is_scan_due(self.seen_now().as_ref(), now));
+        if begins {
             self.begin_scan();
         }
         // In short steps: what is found is woken before the rest is scanned, in the next turn.

@@ -28,7 +28,6 @@ impl Vendor for OfCuda {
         "cuCtxPushCurrent_v2",
         "cuCtxPopCurrent_v2",
         "cuCtxGetDevice",
-        "cuCtxSynchronize",
         "cuThreadExchangeStreamCaptureMode",
         "cuMemHostAlloc",
         "cuMemHostGetDevicePointer_v2",
@@ -43,7 +42,7 @@ impl Vendor for OfCuda {
         "cuStreamGetCtx",
         "cuStreamIsCapturing",
         "cuStreamQuery",
-        "cuStreamSynchronize",
+        "cuStreamWaitEvent",
         "cuEventCreate",
         "cuEventDestroy_v2",
         "cuEventRecord",
@@ -64,6 +63,7 @@ impl Vendor for OfCuda {
             Call::QueryEvent => "cuEventQuery",
             Call::Store => "cuStreamBatchMemOp_v2",
             Call::Launch => "cuLaunchHostFunc",
+            Call::CreateEvent => "cuEventCreate",
             Call::CreateStream => "cuStreamCreate",
             Call::Allocate => "cuMemHostAlloc",
             Call::Record => "cuEventRecord",
@@ -110,6 +110,13 @@ impl Vendor for OfCuda {
             |library| foreign_call!(library, cuStreamCreate(&raw mut stream => *mut u64, 0 => u32) -> i32),
         );
         handle_of(stream)
+    }
+
+    fn destroy_stream(control: &Control, stream: StreamHandle) {
+        in_primary(
+            control,
+            |library| foreign_call!(library, cuStreamDestroy_v2(number_of(stream) => u64) -> i32),
+        );
     }
 
     fn go_elsewhere(control: &Control) {

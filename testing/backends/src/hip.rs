@@ -21,7 +21,6 @@ impl Vendor for OfHip {
         "hipGetDevice",
         "hipSetDevice",
         "hipDeviceGetAttribute",
-        "hipDeviceSynchronize",
         "hipThreadExchangeStreamCaptureMode",
         "hipHostMalloc",
         "hipHostGetDevicePointer",
@@ -35,7 +34,7 @@ impl Vendor for OfHip {
         "hipStreamDestroy",
         "hipStreamIsCapturing",
         "hipStreamQuery",
-        "hipStreamSynchronize",
+        "hipStreamWaitEvent",
         "hipEventCreateWithFlags",
         "hipEventDestroy",
         "hipEventRecord",
@@ -55,6 +54,7 @@ impl Vendor for OfHip {
             Call::QueryEvent => "hipEventQuery",
             Call::Store => "hipStreamWriteValue64",
             Call::Launch => "hipLaunchHostFunc",
+            Call::CreateEvent => "hipEventCreateWithFlags",
             Call::CreateStream => "hipStreamCreateWithFlags",
             Call::Allocate => "hipHostMalloc",
             Call::Record => "hipEventRecord",
@@ -92,6 +92,12 @@ impl Vendor for OfHip {
             &raw mut stream => *mut u64, 0 => u32) -> i32);
         assert_eq!(made, 0);
         handle_of(stream)
+    }
+
+    fn destroy_stream(control: &Control, stream: StreamHandle) {
+        let destroyed = foreign_call!(control.entry_points(), hipStreamDestroy(
+            number_of(stream) => u64) -> i32);
+        assert_eq!(destroyed, 0);
     }
 
     fn go_elsewhere(control: &Control) {

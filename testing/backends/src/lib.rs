@@ -1,5 +1,7 @@
 //! What the tests of the backends share: each test opens a test driver of its own, under a path of its
 //! own, so that it has a process's only copy of the driver's state to itself.
+// The test drivers are libraries of Linux.
+#![cfg(target_os = "linux")]
 
 mod cuda;
 mod hip;
@@ -77,6 +79,13 @@ pub trait Vendor: Sized {
     /// Where the driver refuses.
     fn blocking_stream(control: &Control) -> StreamHandle;
 
+    /// Destroys a stream that was made past the backend.
+    ///
+    /// # Panics
+    ///
+    /// Where the driver refuses.
+    fn destroy_stream(control: &Control, stream: StreamHandle);
+
     /// Makes something else current to this thread than what the tests use.
     ///
     /// # Panics
@@ -95,7 +104,7 @@ pub trait Vendor: Sized {
 /// Calls that both vendors have.
 #[derive(Clone, Copy, Debug)]
 pub enum Call {
-    /// Waits for a whole context.
+    /// Waits for a whole context, which the backend never does.
     Settle,
     /// Frees page-locked memory.
     Free,
@@ -109,6 +118,8 @@ pub enum Call {
     Launch,
     /// Creates a stream.
     CreateStream,
+    /// Creates an event.
+    CreateEvent,
     /// Allocates page-locked memory.
     Allocate,
     /// Records an event.

@@ -1,4 +1,5 @@
 //! Contexts, handles, captures, and the end of a device.
+#![cfg(target_os = "linux")]
 
 use backend_tests::{
     Bench, Call, OfCuda, OfHip, Vendor, assert_fault, copy_of, for_each_vendor, handle_of, seen,
@@ -147,7 +148,7 @@ fn a_context_that_settles_later_is_released_then<V: Vendor>() {
     stream.mark().unwrap();
     drop((stream, device.pinned(1).unwrap()));
     // A status that does not stay.
-    bench.fail(Call::Settle, 46);
+    bench.fail(Call::SynchronizeEvent, 46);
     let report = device.close().unwrap();
     assert_eq!(report.unsettled.as_ref().unwrap().status_number(), Some(46));
     assert_eq!((report.leaked, bench.calls(Call::Free)), (2, 0), "{report:?}");

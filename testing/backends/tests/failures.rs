@@ -1,6 +1,7 @@
 //! Every entry point of each test driver failing in turn, at each of its calls: what was asked for ends with
 //! that named error, a failure that nobody awaits is counted, nothing hangs, nothing is freed under a pending
 //! store, and what was leaked is counted.
+#![cfg(target_os = "linux")]
 
 use backend_tests::{
     Bench, OfCuda, OfHip, OpenDevice, Vendor, Watchdog, copy_of, plan, thread_port, wait_by,
@@ -132,7 +133,8 @@ fn every_entry_point_fails_in_turn<V: Vendor>() {
     let _watchdog = Watchdog::for_s(300);
     let library = driver_core::library(V::LIBRARY);
     let mut entries = driver_core::symbols(&library).unwrap();
-    entries.retain(|name| name.starts_with(V::PREFIX));
+    // What the last error is says nothing about the call that asks for it.
+    entries.retain(|name| name.starts_with(V::PREFIX) && !name.ends_with("LastError"));
     entries.sort();
     let mut lives = 0;
     let mut called = Vec::new();

@@ -2,7 +2,7 @@
 //! the driver, and nothing waits for a lock that a thread of the parent holds.
 //!
 //! One test, in a process of its own: it forks.
-#![cfg(unix)]
+#![cfg(target_os = "linux")]
 
 use backend_tests::{Bench, OfCuda, OfHip, Vendor, number_of, thread_port, wait_by};
 use gpu_async_reactor::backend::mapped::{HostFunctionPort, StreamHandle};

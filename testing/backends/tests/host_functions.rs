@@ -1,4 +1,5 @@
 //! What a port that is woken by a host function holds, and for how long.
+#![cfg(target_os = "linux")]
 
 use backend_tests::{Bench, Call, OfHip, Vendor, copy_of, for_each_vendor, wait_for};
 use driver_core::without_symbol;

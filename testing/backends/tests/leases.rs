@@ -1,4 +1,5 @@
 //! Buffers that a vendor's device uses, copies that are read back, and host functions.
+#![cfg(target_os = "linux")]
 
 use backend_tests::{
     Bench, Call, Vendor, assert_fault, for_each_vendor, plan, thread_port, wait_by, wait_for,

@@ -1,4 +1,5 @@
 //! Device memory: whose it is while work on it may be on its way.
+#![cfg(target_os = "linux")]
 
 use backend_tests::{Bench, Call, Vendor, for_each_vendor, thread_port, wait_by};
 use driver_core::Live;

@@ -1,5 +1,6 @@
 //! What threads do to each other while a driver call of one of them stands still: the end of a device, its
 //! pools, and marks beside queries.
+#![cfg(target_os = "linux")]
 
 use backend_tests::{
     Bench, Call, Vendor, assert_fault, for_each_vendor, seen, thread_port, wait_by, wait_for,
@@ -186,6 +187,7 @@ fn f24_a_blocking_wait_whose_event_was_used_again_waits_for_nobody_else<V: Vendo
     let device = bench.device();
     let stream = device.stream().unwrap();
     let other = device.stream().unwrap();
+    bench.hold(&stream);
     let number = stream.mark().unwrap();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -195,6 +197,7 @@ fn f24_a_blocking_wait_whose_event_was_used_again_waits_for_nobody_else<V: Vendo
             is_over.store(true, Ordering::Release);
         });
         wait_for(|| bench.control.hung() > 0);
+        bench.control.release();
         // Another thread sees that the mark is done, and its event is free for another mark.
         wait_for(|| stream.query_mark(number).unwrap());
         bench.hold(&other);

@@ -1,4 +1,5 @@
 //! How a device stores words, and what a driver may lack for it.
+#![cfg(target_os = "linux")]
 
 use backend_tests::{
     Bench, OfCuda, OfHip, Vendor, copy_of, for_each_vendor, number_of, seen, thread_port, wait_by,

@@ -1,4 +1,5 @@
 //! Streams of each vendor under the watcher: faults, and driver calls that do not return.
+#![cfg(target_os = "linux")]
 
 use backend_tests::{Bench, Vendor, assert_fault, for_each_vendor, seen, wait_for};
 use gpu_async_reactor::backend::mapped::Stream;

@@ -187,6 +187,13 @@ entry_points! {
         device.check()?;
         device.set(call.current_device()?)
     });
+    fn cuCtxGetId(context: Handle, id: Out<u64>) |call| ready(call, |call| {
+        id.check()?;
+        id.set(call.context_id(context)?)
+    });
+    fn cuDevicePrimaryCtxReset_v2(device: i32) |call| ready(call, |call| {
+        call.reset_primary(device)
+    });
     fn cuCtxSynchronize() |call| ready(call, Call::synchronize_context);
 
     fn cuMemHostAlloc(to: Out<HostAddress>, bytes: usize, flags: u32) |call| ready(call, |call| {
@@ -279,7 +286,7 @@ entry_points! {
     fn cuEventCreate(event: Out<Handle>, flags: u32) |call| ready(call, |call| {
         event.check()?;
         flags_at_most(flags, 7)?;
-        event.set(call.create_event()?)
+        event.set(call.create_event(flags)?)
     });
     fn cuEventDestroy_v2(event: Handle) |call| ready(call, |call| call.destroy_event(event));
     fn cuEventRecord(event: Handle, stream: Handle) |call| ready(call, |call| {

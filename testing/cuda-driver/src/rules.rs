@@ -1,6 +1,8 @@
 //! What is NVIDIA's own about the device.
 
-use driver_core::{Driver, Refusal, Rules};
+use driver_core::{
+    Breaks, Driver, GreenStream, LastError, Refusal, Rules, SleepingFlags, Traits, UnknownStream,
+};
 
 /// Attributes by their numbers in `CUdevice_attribute`.
 pub mod attribute {
@@ -45,9 +47,33 @@ static RULES: Rules = Rules {
     unified: attribute::UNIFIED_ADDRESSING,
     version: 12090,
     by_device: false,
-    unrecorded_is_ready: true,
     host_functions_may_call: false,
+    traits,
 };
+
+/// Sources: `cuda.h` of 12.9 and 13.5 at the entry points, and "Prohibited and Unhandled Operations" of
+/// stream capture in the CUDA Programming Guide.
+fn traits(version: i32) -> Traits {
+    Traits {
+        event_reads_its_stream: false,
+        event_query_breaks_capture: false,
+        event_wait_breaks_capture: false,
+        // "It is also invalid to query the execution status of or synchronize a broader handle which
+        // encompasses an active stream capture, such as a device or context handle": in any mode.
+        context_wait_breaks: Breaks::OfContext,
+        unknown_stream: UnknownStream::InvalidHandle,
+        // `cuEventSynchronize`: without CU_EVENT_BLOCKING_SYNC the thread busy-waits.
+        sleeping_flags: SleepingFlags::WithBlocking,
+        last_error: LastError::None,
+        // `cuStreamGetCtx`: not supported in 12.x; in 13.x that of `cuCtxFromGreenCtx`.
+        green_stream: if version < 13_000 {
+            GreenStream::Unsupported
+        } else {
+            GreenStream::ContextOfItsOwn
+        },
+        legacy_query_queues_marker: false,
+    }
+}
 
 pub use crate::entries::ENTRIES;
 

@@ -65,12 +65,11 @@ fn a_status_call_of_any_thread_breaks_a_global_capture_unless_its_mode_is_relaxe
     let (captured, other) = (cuda.stream(), cuda.stream());
     let event = cuda.event();
     assert_eq!(cuda.record(event, other), 0);
-    let calls: [(&str, &StatusCall); 6] = [
+    let calls: [(&str, &StatusCall); 5] = [
         ("cuStreamQuery", &|cuda| cuda.query(other)),
         ("cuEventQuery", &|cuda| cuda.query_event(event)),
         ("cuStreamSynchronize", &|cuda| cuda.synchronize(other)),
         ("cuEventSynchronize", &|cuda| cu!(cuda, cuEventSynchronize(event => Handle))),
-        ("cuCtxSynchronize", &|cuda| cu!(cuda, cuCtxSynchronize())),
         ("cuMemHostAlloc", &|cuda| {
             let mut at = std::ptr::null_mut::<u8>();
             cu!(cuda, cuMemHostAlloc(&raw mut at => *mut *mut u8, 64 => usize, 3 => u32))
@@ -89,7 +88,51 @@ fn a_status_call_of_any_thread_breaks_a_global_capture_unless_its_mode_is_relaxe
             assert_eq!((status, graph == 0), (if breaks { INVALIDATED } else { 0 }, breaks));
         }
     }
-    cuda.expect_violations(&[BROKEN; 6]);
+    cuda.expect_violations(&[BROKEN; 5]);
+}
+
+#[test]
+fn a_wait_for_the_whole_context_breaks_its_captures_in_any_mode() {
+    let cuda = Cuda::ready();
+    let captured = cuda.stream();
+    for mode in [GLOBAL, THREAD_LOCAL, RELAXED] {
+        for begun in [GLOBAL, THREAD_LOCAL, RELAXED] {
+            assert_eq!(cuda.begin_capture(captured, begun), 0);
+            assert_eq!(elsewhere(&cuda, mode, |cuda| cu!(cuda, cuCtxSynchronize())), UNSUPPORTED);
+            assert_eq!(cuda.end_capture(captured).0, INVALIDATED, "{begun}, from mode {mode}");
+        }
+    }
+    // That of another context is none of its business.
+    let primary = cuda.current();
+    let mut other: Handle = 0;
+    let to = &raw mut other;
+    assert_eq!(cu!(cuda, cuCtxCreate_v2(to => *mut Handle, 0 => u32, 0 => i32)), 0);
+    assert_eq!(cu!(cuda, cuCtxPopCurrent_v2(to => *mut Handle)), 0);
+    cuda.bind(primary);
+    assert_eq!(cuda.begin_capture(captured, GLOBAL), 0);
+    assert_eq!(
+        elsewhere(&cuda, RELAXED, |cuda| {
+            cuda.bind(other);
+            cu!(cuda, cuCtxSynchronize())
+        }),
+        0
+    );
+    assert_eq!(cuda.end_capture(captured).0, 0);
+    cuda.expect_violations(&[BROKEN; 9]);
+}
+
+#[test]
+fn an_event_recorded_before_a_capture_can_be_asked_in_relaxed_mode() {
+    let cuda = Cuda::ready();
+    let (stream, event) = (cuda.stream(), cuda.event());
+    assert_eq!(cuda.record(event, stream), 0);
+    assert_eq!(cuda.synchronize(stream), 0);
+    assert_eq!(cuda.begin_capture(stream, GLOBAL), 0);
+    assert_eq!(elsewhere(&cuda, RELAXED, |cuda| cuda.query_event(event)), 0);
+    let wait = |cuda: &Cuda| cu!(cuda, cuEventSynchronize(event => Handle));
+    assert_eq!(elsewhere(&cuda, RELAXED, wait), 0);
+    assert_eq!(cuda.end_capture(stream).0, 0);
+    cuda.expect_violations(&[]);
 }
 
 #[test]

@@ -1,12 +1,15 @@
 //! The cases of the backends that share `mapped`.
 
 use crate::cases::{Cases, seen, why};
-use crate::samples::{every_plan, is_seen, latency, many_streams, own_point, port, resolved};
+use crate::samples::{
+    every_plan, is_seen, latency, many_streams, order, own_point, port, resolved,
+};
 use gpu_async_reactor::backend::mapped::{
     Device, DeviceMemory, HostFunctionPort, Interface, Stream,
 };
 use gpu_async_reactor::host::TokioClock;
 use gpu_async_reactor::{DeviceStream, run_inline, wait};
+use std::time::{Duration, Instant};
 
 /// What a vendor's cases do with its driver besides waiting.
 pub trait Captures<A: Interface> {
@@ -53,6 +56,8 @@ pub fn run<A: Interface>(cases: &mut Cases, device: &Device<A>, captures: &impl 
         device.caps().store?;
         seen(format!("{}; refused: {:?}", form.unwrap_or_default(), device.store_refusals()))
     });
+    cases
+        .case("what a mark costs, and who knows first", || latency(&device.stream().map_err(why)?));
     cases.case("every plan ends when the work is done", || {
         let stream = device.stream().map_err(why)?;
         every_plan(&stream, fill, |stream, value| check(device, &memory, stream, value))
@@ -65,7 +70,11 @@ pub fn run<A: Interface>(cases: &mut Cases, device: &Device<A>, captures: &impl 
         let stream = device.stream_on(&bell).map_err(why)?;
         let before = bell.snapshot();
         let number = stream.mark().map_err(why)?;
+        let until = Instant::now() + Duration::from_secs(10);
         while !bell.changed_since(&before) {
+            if Instant::now() > until {
+                return Err("not rung within 10 s".to_string());
+            }
             std::hint::spin_loop();
         }
         if is_seen(&stream, number) {
@@ -74,8 +83,6 @@ pub fn run<A: Interface>(cases: &mut Cases, device: &Device<A>, captures: &impl 
             Err("rung before".to_string())
         }
     });
-    cases
-        .case("what a mark costs, and who knows first", || latency(&device.stream().map_err(why)?));
     cases.case("a captured stream is pending, and its capture is not broken", || {
         let (captured, busy) = (device.stream().map_err(why)?, device.stream().map_err(why)?);
         captures.begin(&captured)?;
@@ -114,6 +121,9 @@ pub fn run<A: Interface>(cases: &mut Cases, device: &Device<A>, captures: &impl 
             }
             seen(format!("{ends:?}"))
         })
+    });
+    cases.case("words of 200,000 marks never go back", || {
+        order(200_000, &device.stream().map_err(why)?)
     });
     cases.case("a thousand streams", || many_streams(1000, || device.stream().map_err(why)));
     cases.case("eight threads make and drop streams with waits in flight", || {

@@ -148,7 +148,11 @@ pub fn own_point<S: DeviceStream + Sync>(
         let (begun, ended) = (AtomicBool::new(false), AtomicBool::new(false));
         let (own, was_busy) = thread::scope(|scope| {
             let queueing = scope.spawn(|| {
-                while !ended.load(Ordering::Acquire) {
+                // Enough that the stream is busy when the wait has ended, and no more: all of it is run.
+                for _ in 0..16 {
+                    if ended.load(Ordering::Acquire) {
+                        break;
+                    }
                     let queued = work(stream);
                     begun.store(true, Ordering::Release);
                     queued?;
@@ -174,4 +178,46 @@ pub fn own_point<S: DeviceStream + Sync>(
         }
     }
     Ok(Ran::Skipped(format!("all work was done with the first mark, {TRIES} times")))
+}
+
+/// Makes `marks` marks while another thread looks at the word: it never goes back, never leads what was
+/// issued, and comes to the last. A word that is not there after the status said done is lost or late, and counted.
+pub fn order<S: DeviceStream + Sync>(marks: u64, stream: &S) -> Outcome {
+    let over = AtomicBool::new(false);
+    let word = || (**stream.line()).as_ref().load(stream.slot());
+    thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            let (mut last, mut looks) = (word(), 0u64);
+            while !over.load(Ordering::Acquire) {
+                let now = word();
+                if now < last {
+                    return Err(format!("the word went from {last} back to {now}"));
+                }
+                (last, looks) = (now, looks + 1);
+            }
+            Ok(looks)
+        });
+        let making = (|| {
+            let (mut number, mut late) = (0, 0u64);
+            for mark in 1..=marks {
+                number = stream.mark().map_err(why)?;
+                if mark % 256 == 0 || mark == marks {
+                    stream.synchronize_mark(number).map_err(why)?;
+                    late += u64::from(!is_seen(stream, number));
+                }
+            }
+            let there = word();
+            if there > number {
+                return Err(format!("the word is {there}, and {number} was the last mark"));
+            }
+            Ok((number, late))
+        })();
+        over.store(true, Ordering::Release);
+        let looks = looking.join().expect("the thread does not panic")?;
+        let (number, late) = making?;
+        if !is_seen(stream, number) {
+            return Err(format!("the word of {number} is not there, and its status says done"));
+        }
+        seen(format!("{looks} looks; {late} words lost or late"))
+    })
 }

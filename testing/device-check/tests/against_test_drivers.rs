@@ -23,7 +23,7 @@ fn every_case_is_run_on_a_whole_device() {
         check(&["software", "cuda", "hip", "--cuda-library", &cuda, "--hip-library", &hip]);
     let told = told(&output);
     assert!(output.status.success(), "{told}");
-    for sum in ["software: 5 run", "cuda: 11 run", "hip: 11 run"] {
+    for sum in ["software: 5 run", "cuda: 12 run", "hip: 12 run"] {
         assert!(told.contains(sum), "{told}");
     }
 }

@@ -10,6 +10,9 @@
 //! | relaxed | never |
 //!
 //! A forbidden call has no effect but one: it invalidates the captures that forbid it.
+//!
+//! Beside these, a wait for a whole context breaks captures in any mode, and so do status calls of some
+//! events by some versions: [`Traits`](crate::Traits).
 
 use crate::driver::Call;
 use crate::refusal::{Outcome, Refusal};

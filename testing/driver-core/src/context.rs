@@ -2,7 +2,8 @@
 
 use crate::driver::Call;
 use crate::refusal::{Outcome, Refusal};
-use crate::state::{Context, Entry, State};
+use crate::rules::Breaks;
+use crate::state::{Context, Entry, Point, State};
 use std::collections::HashMap;
 
 impl State {
@@ -12,7 +13,9 @@ impl State {
             device,
             primary,
             references: 0,
+            id: self.new_handle(),
             fault: None,
+            reset: false,
             destroyed: false,
             legacy: None,
             per_thread: HashMap::new(),
@@ -125,7 +128,14 @@ impl Call {
     pub fn retain_primary(&mut self, device: i32) -> Outcome<u64> {
         self.check_device(device)?;
         let handle = self.primary(device);
-        self.contexts.get_mut(&handle).expect("made above").references += 1;
+        let id = self.new_handle();
+        let context = self.contexts.get_mut(&handle).expect("made above");
+        context.references += 1;
+        if std::mem::take(&mut context.reset) {
+            // The same pointer, and another context.
+            context.fault = None;
+            context.id = id;
+        }
         Ok(handle)
     }
 
@@ -150,6 +160,56 @@ impl Call {
             self.end_context(handle);
         }
         Ok(())
+    }
+
+    /// Ends everything of the primary context of `device`, whatever it is doing and however many references
+    /// there are, as another library of the process may do. Contexts that are retained are destroyed until
+    /// somebody retains again, which revives the same handle; those of a thread's device are there again at
+    /// once.
+    ///
+    /// # Errors
+    ///
+    /// That there is no such device.
+    pub fn reset_primary(&mut self, device: i32) -> Outcome {
+        self.check_device(device)?;
+        let handle = self.primary(device);
+        let id = self.new_handle();
+        let destroyed = (self.rules.code)(Refusal::ContextDestroyed);
+        let by_device = self.rules.by_device;
+        let context = self.contexts.get_mut(&handle).expect("made above");
+        context.legacy = None;
+        context.per_thread.clear();
+        if by_device {
+            (context.id, context.fault) = (id, None);
+        } else {
+            (context.reset, context.fault) = (true, Some(destroyed));
+        }
+        for stream in self.streams_of(handle) {
+            self.streams.get_mut(&stream).expect("listed above").reset = true;
+        }
+        self.submit_batched();
+        self.release_holds(handle);
+        let memory = self.memory.live().filter(|(_, piece)| piece.context == handle);
+        let memory: Vec<_> = memory.map(|(key, _)| key).collect();
+        memory.into_iter().for_each(|key| self.memory.free(key));
+        self.events.retain(|_, event| event.context != handle);
+        for stream in self.streams_of(handle) {
+            self.bury_stream(stream);
+        }
+        self.driver.announce();
+        Ok(())
+    }
+
+    /// The number of a context, or of the current one for 0: another one after a reset.
+    ///
+    /// # Errors
+    ///
+    /// That there is no such context.
+    pub fn context_id(&mut self, handle: u64) -> Outcome<u64> {
+        let handle = if handle == 0 { self.current()? } else { handle };
+        self.live_context(handle)?;
+        self.check_fault(handle)?;
+        Ok(self.contexts[&handle].id)
     }
 
     /// A new context, current to the calling thread.
@@ -185,6 +245,7 @@ impl Call {
 
     /// Waits for everything in a context, then ends it and what belongs to it.
     fn end_context(&mut self, handle: u64) {
+        self.submit_batched();
         self.wait_until(|state| state.is_dead(handle) || state.is_idle(handle));
         let Some(context) = self.contexts.get_mut(&handle) else { return };
         if context.destroyed || context.references > 0 {
@@ -289,17 +350,45 @@ impl Call {
     pub fn synchronize_context(&mut self) -> Outcome {
         let context = self.sound_current()?;
         self.guard()?;
-        self.settle(context)
+        self.guard_wide(context)?;
+        self.submit_batched();
+        let queued = self.ends_of(context);
+        // Without a flag of the context, which nobody sets, the wait is active.
+        self.spin_until(|state| {
+            state.is_dead(context) || queued.iter().all(|at| state.has_come(*at))
+        });
+        self.check_fault(context)?;
+        self.flush(context);
+        Ok(())
+    }
+
+    /// Refuses to ask about a whole context, or to wait for it, where that breaks captures in any mode.
+    fn guard_wide(&mut self, context: u64) -> Outcome {
+        let breaks = self.traits().context_wait_breaks;
+        let streams = self.streams.values().filter(|stream| match breaks {
+            Breaks::ByMode => false,
+            Breaks::OfContext => stream.context == context,
+            Breaks::All => true,
+        });
+        let broken: Vec<u64> = streams.filter_map(|stream| stream.capture).collect();
+        if broken.is_empty() {
+            return Ok(());
+        }
+        let entry = self.entry;
+        broken.into_iter().for_each(|capture| self.invalidate(capture, entry));
+        Err(Refusal::CaptureUnsupported)
+    }
+
+    /// What is queued in `context` now.
+    fn ends_of(&self, context: u64) -> Vec<Point> {
+        self.streams_of(context).into_iter().map(|stream| self.end_of(stream)).collect()
     }
 
     /// Waits until `context` is idle or faulted.
     pub(crate) fn settle(&mut self, context: u64) -> Outcome {
         // Work that is queued meanwhile is not waited for.
-        let queued: Vec<_> = self
-            .streams_of(context)
-            .into_iter()
-            .map(|stream| crate::state::Point { stream, count: self.streams[&stream].queued })
-            .collect();
+        let queued = self.ends_of(context);
+        self.submit_batched();
         self.wait_until(|state| {
             state.is_dead(context) || queued.iter().all(|at| state.has_come(*at))
         });

@@ -150,7 +150,8 @@ impl Control {
         }
     }
 
-    /// Sets the driver's version, as the vendor writes it.
+    /// Sets the driver's version, as the vendor writes it, and with it what that version does:
+    /// [`Traits`](crate::Traits).
     pub fn version(&self, version: i32) {
         foreign_call!(self.library, fake_version(version => i32) -> ());
     }
@@ -158,6 +159,30 @@ impl Control {
     /// Sets how many devices there are; 1 after a reset.
     pub fn devices(&self, devices: i32) {
         foreign_call!(self.library, fake_devices(devices => i32) -> ());
+    }
+
+    /// Has work be kept back until a status call or a wait, as a driver does that batches submissions.
+    pub fn batching(&self, on: bool) {
+        foreign_call!(self.library, fake_batching(i32::from(on) => i32) -> ());
+    }
+
+    /// Has a fault end the process, as AMD's runtime does until 6.x, instead of being a status.
+    pub fn fault_aborts(&self, on: bool) {
+        foreign_call!(self.library, fake_fault_aborts(i32::from(on) => i32) -> ());
+    }
+
+    /// Makes a created stream one of a green context.
+    pub fn green(&self, stream: u64) {
+        foreign_call!(self.library, fake_green(stream => u64) -> ());
+    }
+
+    /// Resets the primary context of `device`, as another library of the process may do.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such device.
+    pub fn reset_device(&self, device: i32) {
+        assert_eq!(foreign_call!(self.library, fake_reset_device(device => i32) -> i32), 0);
     }
 
     /// Queues work that takes `time`, as a kernel would. `stream` is a handle as a number; the

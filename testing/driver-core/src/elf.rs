@@ -1,4 +1,4 @@
-//! Shared libraries as files: their soname, their symbols, a copy without one of them.
+//! Shared libraries as files: their soname, their symbols, a copy without one of them or of another name.
 //!
 //! ELF of 64 bits, little-endian, as the System V ABI describes it. Only what these three need.
 
@@ -71,6 +71,18 @@ impl Elf {
         Ok(String::from_utf8_lossy(&rest[..len]).into_owned())
     }
 
+    /// Where the soname stands, if there is one.
+    fn soname_at(&self) -> io::Result<Option<usize>> {
+        let dynamic = self.section_of(DYNAMIC)?;
+        let names = self.section(dynamic.link)?.bytes.start;
+        for entry in dynamic.bytes.step_by(16) {
+            if self.number(entry, 8)? == TAG_SONAME {
+                return Ok(Some(names + self.place(entry + 8, 8)?));
+            }
+        }
+        Ok(None)
+    }
+
     /// Each defined dynamic symbol: where its name stands, and the name.
     fn symbols(&self) -> io::Result<Vec<(usize, String)>> {
         let table = self.section_of(SYMBOLS)?;
@@ -94,14 +106,23 @@ impl Elf {
 /// That the file cannot be read, or is no such library.
 pub fn soname(path: impl AsRef<Path>) -> io::Result<Option<String>> {
     let elf = Elf::read(path.as_ref())?;
-    let dynamic = elf.section_of(DYNAMIC)?;
-    let names = elf.section(dynamic.link)?.bytes.start;
-    for entry in dynamic.bytes.step_by(16) {
-        if elf.number(entry, 8)? == TAG_SONAME {
-            return elf.text(names + elf.place(entry + 8, 8)?).map(Some);
-        }
+    elf.soname_at()?.map(|at| elf.text(at)).transpose()
+}
+
+/// Copies the library `from` to `to` with another soname, of the same length, so that a loader that has
+/// opened one of the two takes them for two libraries.
+///
+/// # Errors
+///
+/// That a file cannot be read or written, that the library has no soname, or one of another length.
+pub fn with_soname(from: impl AsRef<Path>, soname: &str, to: impl AsRef<Path>) -> io::Result<()> {
+    let mut elf = Elf::read(from.as_ref())?;
+    let at = elf.soname_at()?.ok_or_else(|| wrong("it has no soname"))?;
+    if elf.text(at)?.len() != soname.len() {
+        return Err(wrong("a soname of another length"));
     }
-    Ok(None)
+    elf.bytes[at..at + soname.len()].copy_from_slice(soname.as_bytes());
+    fs::write(to, elf.bytes)
 }
 
 /// The names that a shared library defines.

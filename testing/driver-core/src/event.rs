@@ -28,11 +28,11 @@ impl Call {
     /// # Errors
     ///
     /// A sticky fault.
-    pub fn create_event(&mut self) -> Outcome<u64> {
+    pub fn create_event(&mut self, flags: u32) -> Outcome<u64> {
         let context = self.sound_current()?;
         let handle = self.new_handle();
-        let event = Event { context, point: None, recorded: false, capture: None };
-        self.events.insert(handle, event);
+        let (point, capture, last_stream) = (None, None, None);
+        self.events.insert(handle, Event { context, point, capture, flags, last_stream });
         Ok(handle)
     }
 
@@ -62,17 +62,45 @@ impl Call {
         let capture = self.streams[&stream].capture;
         let event = self.event(event)?;
         event.point = point;
-        event.recorded = true;
         event.capture = capture;
+        event.last_stream = Some(stream);
         Ok(())
     }
 
-    /// Refuses to ask for, or wait for, an event that was recorded in a capture.
-    fn guard_event(&mut self, handle: u64) -> Outcome {
+    /// Refuses to ask for, or wait for, an event that was recorded in a capture, and by some versions one
+    /// whose stream is captured now: `breaks` is what that is refused with.
+    fn guard_event(&mut self, handle: u64, breaks: Option<Refusal>) -> Outcome {
+        self.read_stream_of(handle, breaks)?;
         let Some(capture) = self.event(handle)?.capture else { return Ok(()) };
         let entry = self.entry;
         self.invalidate(capture, entry);
         Err(Refusal::CapturedEvent)
+    }
+
+    /// What a driver does whose events keep a pointer to the stream of their last record.
+    fn read_stream_of(&mut self, handle: u64, breaks: Option<Refusal>) -> Outcome {
+        let last = self.event(handle)?.last_stream;
+        let Some(last) = last.filter(|_| self.traits().event_reads_its_stream) else {
+            return Ok(());
+        };
+        let entry = self.entry;
+        if !self.is_there(last) {
+            self.log(format!("{entry}: freed memory was read: the event's stream was destroyed"));
+            return Ok(());
+        }
+        let active = self.streams[&last].capture.filter(|id| !self.captures[id].invalidated);
+        match (active, breaks) {
+            (Some(capture), Some(refusal)) => {
+                self.invalidate(capture, entry);
+                Err(refusal)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a stream was not destroyed.
+    fn is_there(&self, stream: u64) -> bool {
+        self.streams.get(&stream).is_some_and(|stream| !stream.destroyed)
     }
 
     /// Whether the work before an event is over.
@@ -84,13 +112,12 @@ impl Call {
         self.stand_still();
         self.sound_event(handle)?;
         self.guard()?;
-        self.guard_event(handle)?;
-        let unrecorded_is_ready = self.rules.unrecorded_is_ready;
-        let event = self.event(handle)?;
-        let over = match event.point {
-            None => unrecorded_is_ready || event.recorded,
-            Some(point) => self.has_come(point),
-        };
+        let breaks = self.traits().event_query_breaks_capture;
+        self.guard_event(handle, breaks.then_some(Refusal::CapturedEvent))?;
+        self.submit_batched();
+        // One that was never recorded is over.
+        let point = self.event(handle)?.point;
+        let over = point.is_none_or(|point| self.has_come(point));
         if over { Ok(()) } else { Err(Refusal::NotReady) }
     }
 
@@ -102,10 +129,15 @@ impl Call {
     pub fn synchronize_event(&mut self, handle: u64) -> Outcome {
         let context = self.sound_event(handle)?;
         self.guard()?;
-        self.guard_event(handle)?;
-        match self.event(handle)?.point {
+        let breaks = self.traits().event_wait_breaks_capture;
+        self.guard_event(handle, breaks.then_some(Refusal::CaptureUnsupported))?;
+        let sleeping = self.traits().sleeping_flags;
+        let event = self.event(handle)?;
+        let sleeps = sleeping.sleep(event.flags);
+        match event.point {
             None => Ok(()),
-            Some(point) => self.settle_point(context, point),
+            Some(point) if sleeps => self.settle_point(context, point),
+            Some(point) => self.spin_to_point(context, point),
         }
     }
 
@@ -118,10 +150,14 @@ impl Call {
         let entry = self.entry;
         let stream = self.stream(stream)?;
         self.guard_legacy(stream, entry)?;
-        let (point, recorded_in) = {
+        let (point, recorded_in, last) = {
             let event = self.event(event)?;
-            (event.point, event.capture)
+            (event.point, event.capture, event.last_stream)
         };
+        if self.traits().event_reads_its_stream && last.is_some_and(|last| !self.is_there(last)) {
+            // Taken for an event that is over.
+            return Ok(());
+        }
         let capture = self.capture_of(stream)?;
         match (capture, recorded_in) {
             (None, Some(other)) if self.captures.contains_key(&other) => {

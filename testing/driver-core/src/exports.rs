@@ -17,6 +17,10 @@
 /// | `void fake_unknown_attribute(int device, int attribute)` | the same, to unknown: it then answers invalid value |
 /// | `void fake_version(int version)` | [`set_version`](crate::Driver::set_version) |
 /// | `void fake_devices(int devices)` | [`set_devices`](crate::Driver::set_devices) |
+/// | `void fake_batching(int on)` | [`batching`](crate::Driver::batching) |
+/// | `void fake_fault_aborts(int on)` | [`fault_aborts`](crate::Driver::fault_aborts) |
+/// | `void fake_green(u64 stream)` | [`green`](crate::Driver::green) |
+/// | `int fake_reset_device(int device)` | [`reset_device`](crate::Driver::reset_device) |
 /// | `int fake_work(u64 stream, u64 ns)` | [`work`](crate::Driver::work) |
 /// | `int fake_hold(u64 stream)` | [`hold`](crate::Driver::hold) |
 /// | `void fake_release()` | [`release`](crate::Driver::release) |
@@ -27,6 +31,17 @@
 #[macro_export]
 macro_rules! control {
     ($driver:path) => {
+        extern "C" fn at_the_end_of_the_library() {
+            let device: &'static $crate::Driver = $driver();
+            device.end();
+        }
+
+        // SAFETY: the functions of this section are called once each when the library is finalised, without
+        // arguments that they would need; this one does not unwind.
+        #[used]
+        #[unsafe(link_section = ".fini_array")]
+        static AT_THE_END: extern "C" fn() = at_the_end_of_the_library;
+
         $crate::control! { $driver;
             fn fake_reset() -> u64 |driver| { driver.reset() }
             fn fake_fail(entry: $crate::abi::Text, nth: u64, code: i32) -> () |driver| {
@@ -51,6 +66,10 @@ macro_rules! control {
             }
             fn fake_version(version: i32) -> () |driver| { driver.set_version(version); }
             fn fake_devices(devices: i32) -> () |driver| { driver.set_devices(devices); }
+            fn fake_batching(on: i32) -> () |driver| { driver.batching(on != 0); }
+            fn fake_fault_aborts(on: i32) -> () |driver| { driver.fault_aborts(on != 0); }
+            fn fake_green(stream: u64) -> () |driver| { driver.green(stream); }
+            fn fake_reset_device(device: i32) -> i32 |driver| { driver.reset_device(device) }
             fn fake_work(stream: u64, ns: u64) -> i32 |driver| {
                 driver.work(stream, $crate::DurNs(ns))
             }

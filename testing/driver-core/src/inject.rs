@@ -9,6 +9,7 @@ use crate::work::Op;
 use gpu_async_reactor::DurNs;
 use gpu_async_reactor::backend::software::Hang;
 use std::collections::{HashMap, HashSet};
+use std::io::Write;
 
 /// What becomes of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -37,6 +38,10 @@ pub(crate) struct Injections {
     pub(crate) hung: u64,
     /// Entry points whose calls stand still before they have an effect.
     standing: HashSet<String>,
+    /// Whether work is kept back until a status call or a wait.
+    pub(crate) batching: bool,
+    /// Whether a fault ends the process.
+    fault_aborts: bool,
 }
 
 impl Injections {
@@ -146,6 +151,8 @@ impl Driver {
         let software = {
             let mut call = self.enter("reset");
             call.settle_log();
+            call.injections.batching = false;
+            call.submit_batched();
             let contexts: Vec<u64> = call.contexts.keys().copied().collect();
             contexts.into_iter().for_each(|context| call.release_holds(context));
             call.wait_until(|state| {
@@ -186,6 +193,11 @@ impl Driver {
     /// Makes `code` the answer of every context there is on device 0, and ends their work.
     pub fn fault(&'static self, code: i32) {
         let mut call = self.enter("fault");
+        if call.injections.fault_aborts {
+            // It cannot fail in a way that matters any more.
+            let _ = writeln!(std::io::stderr(), "Memory access fault by the device: {code}");
+            std::process::abort();
+        }
         if call.rules.by_device {
             call.primary(0);
         }
@@ -246,6 +258,33 @@ impl Driver {
     /// Sets how many devices there are.
     pub fn set_devices(&'static self, devices: i32) {
         self.enter("devices").devices = devices;
+    }
+
+    /// Has work be kept back until a status call or a wait, as a driver does that batches submissions.
+    pub fn batching(&'static self, on: bool) {
+        let mut call = self.enter("batching");
+        call.injections.batching = on;
+        if !on {
+            call.submit_batched();
+        }
+    }
+
+    /// Has a fault end the process, as AMD's runtime does until 6.x.
+    pub fn fault_aborts(&'static self, on: bool) {
+        self.enter("fault aborts").injections.fault_aborts = on;
+    }
+
+    /// Makes a created stream one of a green context.
+    pub fn green(&'static self, stream: u64) {
+        let mut call = self.enter("green");
+        let context = call.new_handle();
+        call.green.insert(stream, context);
+    }
+
+    /// Resets the primary context of `device`, as another library of the process may do.
+    pub fn reset_device(&'static self, device: i32) -> i32 {
+        let mut call = self.enter("reset of a device");
+        call.reset_primary(device).map_or_else(call.rules.code, |()| 0)
     }
 
     /// Queues work that takes `time`, as a kernel would.

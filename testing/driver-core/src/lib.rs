@@ -22,6 +22,12 @@
 //!   the way out.
 //! - Freeing memory and ending a context wait for the work that is queued, held work included.
 //! - A call in a forked child, or from a host function, is refused and logged.
+//! - A call after the library's destructors ends the process ([`ended`]).
+//!
+//! # What versions differ in
+//!
+//! [`Traits`] has the behaviour of one version of a vendor's driver: what breaks a capture, what events
+//! remember, what sleeps. The version is set by [`Control::version`].
 //!
 //! # Controlling it
 //!
@@ -31,7 +37,7 @@
 //! # What it does not model
 //!
 //! Kernels, launched graphs, waits on memory values, timing and sharing of events between processes,
-//! managed and registered memory, stream priorities, green contexts, the batching of WDDM. A capture
+//! managed and registered memory, stream priorities, the work of green contexts. A capture
 //! that ends with a stream not joined back is not refused.
 //!
 //! # Where it runs
@@ -50,6 +56,7 @@ mod context;
 mod control;
 mod driver;
 mod elf;
+pub mod ended;
 mod event;
 mod exports;
 mod foreign;
@@ -66,12 +73,12 @@ mod work;
 pub use capture::{CaptureStatus, Mode};
 pub use control::{Control, library};
 pub use driver::{Call, Driver};
-pub use elf::{soname, symbols, without_symbol};
+pub use elf::{soname, symbols, with_soname, without_symbol};
 pub use exports::violation_text;
 pub use foreign::Foreign;
 pub use gpu_async_reactor::DurNs;
 pub use inject::Live;
 pub use libloading::Library;
 pub use refusal::{Outcome, Refusal};
-pub use rules::Rules;
-pub use stream::{LEGACY, NULL, PER_THREAD};
+pub use rules::{Breaks, GreenStream, LastError, Rules, SleepingFlags, Traits, UnknownStream};
+pub use stream::{LEGACY, MARKER, NULL, PER_THREAD};

@@ -6,7 +6,7 @@ use crate::capture::{Capture, Mode};
 use crate::inject::Injections;
 use crate::memory::{Memory, Target, Value};
 use crate::refusal::{Outcome, Refusal};
-use crate::rules::Rules;
+use crate::rules::{Rules, Traits};
 use gpu_async_reactor::backend::software::{Hang, SoftwareDevice, SoftwareStream};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -28,8 +28,12 @@ pub(crate) struct Context {
     pub(crate) primary: bool,
     /// References to a primary context.
     pub(crate) references: u64,
+    /// Its number, which no other context has: a new one after a reset.
+    pub(crate) id: u64,
     /// The code that everything answers from now on.
     pub(crate) fault: Option<i32>,
+    /// Whether it was reset, and nobody has retained it since.
+    pub(crate) reset: bool,
     pub(crate) destroyed: bool,
     pub(crate) legacy: Option<u64>,
     pub(crate) per_thread: HashMap<ThreadId, u64>,
@@ -44,6 +48,8 @@ pub(crate) struct Stream {
     pub(crate) blocking: bool,
     pub(crate) legacy: bool,
     pub(crate) destroyed: bool,
+    /// Whether a reset has ended its work: what is left of it has no effect.
+    pub(crate) reset: bool,
     pub(crate) capture: Option<u64>,
     /// Work that stands until released.
     pub(crate) holds: Vec<Hang>,
@@ -52,9 +58,11 @@ pub(crate) struct Stream {
 pub(crate) struct Event {
     pub(crate) context: u64,
     pub(crate) point: Option<Point>,
-    pub(crate) recorded: bool,
     /// The capture that it was last recorded in.
     pub(crate) capture: Option<u64>,
+    pub(crate) flags: u32,
+    /// The stream of the last record, captured or not.
+    pub(crate) last_stream: Option<u64>,
 }
 
 /// An entry of a thread's stack of contexts.
@@ -70,6 +78,8 @@ pub(crate) struct Thread {
     pub(crate) stack: Vec<Entry>,
     pub(crate) device: i32,
     pub(crate) mode: Mode,
+    /// The status that a later call asks for, by the rules of [`LastError`](crate::LastError).
+    pub(crate) last_error: i32,
 }
 
 /// Work of one stream that waits for a point of another.
@@ -95,6 +105,10 @@ pub struct State {
     pub(crate) waiters: Vec<Waiter>,
     pub(crate) memory: Memory,
     pub(crate) injections: Injections,
+    /// Work that a driver that batches has not submitted yet.
+    pub(crate) batched: Vec<Hang>,
+    /// Streams of green contexts, each with its context.
+    pub(crate) green: HashMap<u64, u64>,
     /// Late stores that land when released.
     pub(crate) late_holds: Vec<Hang>,
     /// Stores that the host does not see before it synchronises.
@@ -121,6 +135,8 @@ impl State {
             waiters: Vec::new(),
             memory: Memory::default(),
             injections: Injections::default(),
+            batched: Vec::new(),
+            green: HashMap::new(),
             late_holds: Vec::new(),
             withheld: Vec::new(),
             violations: Vec::new(),
@@ -139,6 +155,16 @@ impl State {
     pub(crate) fn was_handle(&self, handle: u64) -> bool {
         let given = self.next.load(std::sync::atomic::Ordering::Relaxed);
         handle >= FIRST_HANDLE && handle < FIRST_HANDLE + given * 0x10
+    }
+
+    /// What the version that the driver has now does.
+    pub(crate) fn traits(&self) -> Traits {
+        (self.rules.traits)(self.version)
+    }
+
+    /// Submits what a driver that batches has kept back.
+    pub(crate) fn submit_batched(&mut self) {
+        self.batched.drain(..).for_each(|batch| batch.release());
     }
 
     pub(crate) fn log(&mut self, violation: impl Into<String>) {

@@ -7,6 +7,7 @@
 use crate::abi::{HostData, HostFunction};
 use crate::driver::Call;
 use crate::refusal::{Outcome, Refusal};
+use crate::rules::{GreenStream, UnknownStream};
 use crate::state::{Point, State, Stream, Waiter};
 use crate::work::Op;
 use gpu_async_reactor::backend::software::Hang;
@@ -17,6 +18,9 @@ pub const NULL: u64 = 0;
 pub const LEGACY: u64 = 1;
 /// The handle of the calling thread's default stream.
 pub const PER_THREAD: u64 = 2;
+
+/// The name under which markers are counted that status calls queue.
+pub const MARKER: &str = "a status call's marker";
 
 impl State {
     fn new_stream(&mut self, context: u64, blocking: bool, legacy: bool) -> Outcome<u64> {
@@ -30,6 +34,7 @@ impl State {
             blocking,
             legacy,
             destroyed: false,
+            reset: false,
             capture: None,
             holds: Vec::new(),
         };
@@ -84,7 +89,14 @@ impl State {
                 if self.was_handle(handle) {
                     self.log("a stream was used after it was destroyed");
                 }
-                Err(Refusal::InvalidHandle)
+                Err(match self.traits().unknown_stream {
+                    UnknownStream::InvalidHandle => Refusal::InvalidHandle,
+                    UnknownStream::ContextDestroyed => Refusal::ContextDestroyed,
+                    UnknownStream::Followed => {
+                        self.log("a stream's handle that names nothing was followed");
+                        Refusal::ContextDestroyed
+                    }
+                })
             }
         }
     }
@@ -194,6 +206,14 @@ impl Call {
         self.guard()?;
         let entry = self.entry;
         self.guard_status(stream, entry)?;
+        self.submit_batched();
+        if self.streams[&stream].legacy
+            && self.traits().legacy_query_queues_marker
+            && !self.implied(stream).is_empty()
+        {
+            self.injections.count(MARKER);
+            self.enqueue(stream, vec![Op::Mark])?;
+        }
         let end = self.end_of(stream);
         if self.has_come(end) { Ok(()) } else { Err(Refusal::NotReady) }
     }
@@ -209,11 +229,21 @@ impl Call {
         let entry = self.entry;
         self.guard_status(stream, entry)?;
         let end = self.end_of(stream);
-        self.settle_point(self.streams[&stream].context, end)
+        self.spin_to_point(self.streams[&stream].context, end)
+    }
+
+    /// The same as [`settle_point`](Self::settle_point), on the processor all the while.
+    pub(crate) fn spin_to_point(&mut self, context: u64, point: Point) -> Outcome {
+        self.submit_batched();
+        self.spin_until(|state| state.is_dead(context) || state.has_come(point));
+        self.check_fault(context)?;
+        self.flush(context);
+        Ok(())
     }
 
     /// Waits until `point` has come or its context has faulted.
     pub(crate) fn settle_point(&mut self, context: u64, point: Point) -> Outcome {
+        self.submit_batched();
         self.wait_until(|state| state.is_dead(context) || state.has_come(point));
         self.check_fault(context)?;
         self.flush(context);
@@ -224,8 +254,14 @@ impl Call {
     ///
     /// # Errors
     ///
-    /// That there is none.
+    /// That there is none, or that this version does not tell that of a green context's stream.
     pub fn stream_context(&mut self, handle: u64) -> Outcome<u64> {
+        if let Some(&green) = self.green.get(&handle) {
+            return match self.traits().green_stream {
+                GreenStream::Unsupported => Err(Refusal::NotSupported),
+                GreenStream::ContextOfItsOwn => Ok(green),
+            };
+        }
         if handle <= PER_THREAD { self.current() } else { self.stream_owner(handle) }
     }
 
@@ -266,7 +302,10 @@ impl Call {
         let waits: Vec<_> =
             implied.into_iter().filter_map(|point| self.wait_op(stream, point)).collect();
         let driver = self.driver;
-        let work = Op::work(driver, stream, waits.into_iter().chain(ops));
+        let batch = self.injections.batching.then(Hang::new);
+        self.batched.extend(batch.clone());
+        let batch = batch.map(Op::Stand);
+        let work = Op::work(driver, stream, batch.into_iter().chain(waits).chain(ops));
         let pieces = work.1;
         let entry = self.streams.get_mut(&stream).expect("resolved by the caller");
         entry.queue.queue(work.0).map_err(|_| Refusal::NotInitialized)?;

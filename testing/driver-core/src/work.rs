@@ -125,8 +125,8 @@ impl Driver {
 impl State {
     /// Whether work of `stream` has an effect.
     fn is_sound(&self, stream: u64) -> bool {
-        let context = self.streams[&stream].context;
-        self.contexts[&context].fault.is_none()
+        let stream = &self.streams[&stream];
+        !stream.reset && self.contexts[&stream.context].fault.is_none()
     }
 
     /// Whether a write can be made; logged where its memory was freed.

@@ -3,7 +3,10 @@
 
 use driver_core::abi::HostAddress;
 use driver_core::memory::{AWAY, Place, Request, Value};
-use driver_core::{Call, Driver, DurNs, Live, Outcome, PER_THREAD, Refusal, Rules};
+use driver_core::{
+    Breaks, Call, Driver, DurNs, GreenStream, LastError, Live, Outcome, PER_THREAD, Refusal, Rules,
+    SleepingFlags, Traits, UnknownStream,
+};
 use std::io::Write;
 use std::sync::Once;
 use std::thread;
@@ -33,8 +36,18 @@ static RULES: Rules = Rules {
     unified: 1,
     version: 3,
     by_device: false,
-    unrecorded_is_ready: true,
     host_functions_may_call: false,
+    traits: |_version| Traits {
+        event_reads_its_stream: false,
+        event_query_breaks_capture: false,
+        event_wait_breaks_capture: false,
+        context_wait_breaks: Breaks::OfContext,
+        unknown_stream: UnknownStream::InvalidHandle,
+        sleeping_flags: SleepingFlags::WithBlocking,
+        last_error: LastError::None,
+        green_stream: GreenStream::Unsupported,
+        legacy_query_queues_marker: false,
+    },
 };
 
 const HOST: Request =
@@ -162,7 +175,7 @@ fn a_reset_ends_what_is_held_and_waits_for_what_runs() {
 fn a_fault_ends_held_work_and_waits_between_streams() {
     let driver = ready();
     let (first, second, event) = ask(driver, |call| {
-        Ok((call.create_stream(true)?, call.create_stream(true)?, call.create_event()?))
+        Ok((call.create_stream(true)?, call.create_stream(true)?, call.create_event(0)?))
     })
     .unwrap();
     assert_eq!(driver.hold(first), 0);

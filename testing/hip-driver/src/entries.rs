@@ -118,7 +118,7 @@ fn create_event(call: &mut Call, event: Out<Handle>, flags: u32) -> Outcome {
     if flags & release == release {
         return Err(Refusal::InvalidValue);
     }
-    event.set(call.create_event()?)
+    event.set(call.create_event(flags)?)
 }
 
 fn end_capture(call: &mut Call, stream: Handle, graph: Out<Handle>) -> Outcome {
@@ -155,6 +155,12 @@ entry_points! {
         value.check()?;
         value.set(call.device_attribute(device, attribute)?)
     };
+    fn hipDeviceReset() |call| {
+        let device = call.current_device()?;
+        call.reset_primary(device)
+    };
+    fn hipGetLastError() |call| call.last_error(true);
+    fn hipPeekAtLastError() |call| call.last_error(false);
     fn hipDeviceSynchronize() |call| call.synchronize_context();
 
     fn hipHostMalloc(to: Out<HostAddress>, bytes: usize, flags: u32) |call| {

@@ -2,7 +2,9 @@
 
 use crate::entries::ENTRIES;
 use crate::status;
-use driver_core::{Driver, Rules};
+use driver_core::{
+    Breaks, Driver, GreenStream, LastError, Rules, SleepingFlags, Traits, UnknownStream,
+};
 
 /// Attributes by their numbers in `hipDeviceAttribute_t`.
 pub mod attribute {
@@ -74,9 +76,45 @@ static RULES: Rules = Rules {
     // HIP_VERSION of 6.3.0.
     version: 60_300_000,
     by_device: true,
-    unrecorded_is_ready: false,
     host_functions_may_call: true,
+    traits,
 };
+
+/// `HIP_VERSION` of a release: 10,000,000 times the major plus 100,000 times the minor number.
+const fn release(major: i32, minor: i32) -> i32 {
+    major * 10_000_000 + minor * 100_000
+}
+
+/// Source: AMD's runtime (`hipamd/src`) at the tags of ROCm 5.7, 6.0 to 6.3 and 7.x.
+fn traits(version: i32) -> Traits {
+    let is = |major, minor| version >= release(major, minor);
+    Traits {
+        // `hip_event.cpp`: `hipEventQuery` and `hipEventSynchronize` read the stream of the last record.
+        event_reads_its_stream: true,
+        // From 6.2 on, until the query was told from a captured event (ROCm/rocm-systems 3169).
+        event_query_breaks_capture: is(6, 2) && !is(7, 2),
+        event_wait_breaks_capture: !is(7, 2),
+        // `hip_device_runtime.cpp` from 6.2 on: `CHECK_SUPPORTED_DURING_CAPTURE`.
+        context_wait_breaks: if is(6, 2) { Breaks::All } else { Breaks::ByMode },
+        // `hip::isValid` until 6.x; 7.x follows the pointer.
+        unknown_stream: if is(7, 0) {
+            UnknownStream::Followed
+        } else {
+            UnknownStream::ContextDestroyed
+        },
+        // `Event::synchronize`: 7.x compares the flags with hipEventBlockingSync.
+        sleeping_flags: if is(7, 0) {
+            SleepingFlags::BlockingAlone
+        } else {
+            SleepingFlags::WithBlocking
+        },
+        // `HIP_RETURN` of `hip_internal.hpp`.
+        last_error: if is(7, 0) { LastError::Failures } else { LastError::EachCall },
+        green_stream: GreenStream::Unsupported,
+        // `hipStreamQuery` of the null stream: `WaitActiveStreams`.
+        legacy_query_queues_marker: true,
+    }
+}
 
 /// The device of this library.
 pub fn driver() -> &'static Driver {

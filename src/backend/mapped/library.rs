@@ -46,6 +46,7 @@ impl Library {
     }
 
     /// The file that the library was found in, where the system tells.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "CUDA's"))]
     pub(in crate::backend) fn place(&self) -> Option<String> {
         place_of(&self.library)
     }

@@ -33,9 +33,10 @@ mod retired;
 mod store;
 mod stream;
 
+#[cfg(feature = "cuda")]
+pub(in crate::backend) use alike::EVENT_DISABLE_TIMING;
 pub(in crate::backend) use alike::{
-    Alike, CAPTURE_MODE_RELAXED, EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, Handle, INVALID_VALUE,
-    Names,
+    Alike, CAPTURE_MODE_RELAXED, EVENT_BLOCKING_SYNC, Handle, INVALID_VALUE, Names,
 };
 pub use calls::Interface;
 pub(in crate::backend) use calls::{Calls, HostFunction};

@@ -1,5 +1,6 @@
 //! Streams of the program's own: handles that mean nothing, streams that are destroyed early, and what is
 //! left of dropped ones.
+#![cfg(target_os = "linux")]
 
 use backend_tests::{
     Bench, Call, OfCuda, OfHip, OpenDevice, Vendor, for_each_vendor, handle_of, number_of, wait_for,

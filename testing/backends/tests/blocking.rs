@@ -1,4 +1,5 @@
 //! What the vendors' blocking waits cost, and drivers whose waits or submissions are not what they should be.
+#![cfg(target_os = "linux")]
 
 use backend_tests::{
     Bench, Call, OfHip, Vendor, for_each_vendor, number_of, seen, thread_port, wait_by,

@@ -1,5 +1,6 @@
 //! No call of the backend breaks a capture, of its own streams or of others', and what cannot be asked
 //! meanwhile is pending.
+#![cfg(target_os = "linux")]
 
 use backend_tests::{
     Bench, Call, OfHip, Vendor, for_each_vendor, number_of, seen, thread_port, wait_by, wait_for,

@@ -1,4 +1,5 @@
 //! Faults that users of such interfaces have met: after a device loss, at the limits of a driver, at its start.
+#![cfg(target_os = "linux")]
 
 use backend_tests::{
     Bench, Call, OfCuda, Vendor, assert_fault, copy_of, for_each_vendor, number_of, plan, seen,

@@ -1,4 +1,5 @@
 //! Other libraries of the process: a reset of the device, another runtime, the thread's last error.
+#![cfg(target_os = "linux")]
 
 use backend_tests::{Bench, Call, OfCuda, OfHip, Vendor, for_each_vendor, thread_port, wait_by};
 use driver_core::{Control, foreign_call};
